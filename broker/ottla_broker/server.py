@@ -410,7 +410,7 @@ class Broker:
     def _listen(self) -> None:
         self._start_telemetry()
         services = self._services()
-        dispatcher = self._dispatcher = Dispatcher(services, asyncio.get_running_loop())
+        dispatcher = self._dispatcher = Dispatcher(services)
         dispatcher.times_requests = self.metrics is not None
         inter_broker = None if self.member is None else self.member.listener
         access = self.access

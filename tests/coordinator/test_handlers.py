@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.coordinator.harness import DELAY_MS, FakePartition, NoTopics, usual_times
 from tests.coordinator.transactions import TransactionWorld
 from tests.support.clock import FakeClock
-from tests.support.handlers import handled, module_of, request_context, services, when_answered
+from tests.support.handlers import awaited, handled, module_of, request_context, services, when_answered
 
 from ottla_broker.config import BrokerConfig
 from ottla_broker.coordinator.group.coordinator import GroupCoordinator
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.handlers import describe_groups
 from ottla_broker.handlers.index import INDEX
+from ottla_broker.handlers.inline import Running
 from ottla_broker.log.config import LogConfig
 from ottla_broker.metadata.cache import BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
-from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.transaction_verifier import Verification, Verified
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode as Code
@@ -113,24 +113,24 @@ class FakeBroker:
         )
         context = request_context(given, version, api, listener, client_id="me")
         answer = handled(module_of(api), context, sent)
-        if isinstance(answer, PendingResponse):
-            heard: list[Any] = []
-            when_answered(answer, heard.append)
-            if not heard:
-                return Waiting(heard, api, version)
-            answer = heard[0]
-        if isinstance(answer, Awaitable):
-            return answer
-        return received(answer, api, version)
+        return (
+            Waiting(answer, api, version) if isinstance(answer, Running) else received(answer, api, version)
+        )
 
 
 class Waiting:
-    def __init__(self, heard: list[Any], api: ApiKey, version: int) -> None:
-        self.heard, self.api, self.version = heard, api, version
+    def __init__(self, running: Running[Any], api: ApiKey, version: int) -> None:
+        self.heard: list[Any] = []
+        self.running, self.api, self.version = running, api, version
+        when_answered(running, self.heard.append)
 
     @property
     def answer(self) -> Any:
         return received(self.heard[0], self.api, self.version)
+
+    async def until_answered(self) -> Any:
+        await awaited(self.running)
+        return received(self.running.value(), self.api, self.version)
 
 
 def received(answer: Any, api: ApiKey, version: int) -> Any:
@@ -439,7 +439,7 @@ def found(answer: Any, version: int) -> list[tuple[int, int, str, int]]:
 @pytest.mark.parametrize("version", range(1, 7))
 async def test_find_a_transaction_coordinator(broker: FakeBroker, version: int) -> None:
     making = broker.ask(ApiKey.FIND_COORDINATOR, version, find_request(version, "x", key_type=1))
-    answer = received(await making, ApiKey.FIND_COORDINATOR, version)
+    answer = await making.until_answered()
     assert found(answer, version) == [(0, 1, "10.0.0.1", 9092)]
     info = broker.metadata.topic("__transaction_state")
     assert info is not None
@@ -454,7 +454,7 @@ async def test_find_a_transaction_coordinator(broker: FakeBroker, version: int) 
 async def test_find(broker: FakeBroker, version: int) -> None:
     # The first to ask has the topic made.
     making = broker.ask(ApiKey.FIND_COORDINATOR, version, find_request(version, "g", "h"))
-    answer = received(await making, ApiKey.FIND_COORDINATOR, version)
+    answer = await making.until_answered()
     here = (0, 1, "10.0.0.1", 9092)
     assert found(answer, version) == [here, here][: 2 if version >= 4 else 1]
     if version >= 4:
@@ -482,5 +482,5 @@ def test_coordinators_on_other_brokers(broker: FakeBroker, version: int) -> None
 
 async def test_a_topic_that_cannot_be_created(broker: FakeBroker) -> None:
     broker.controller.fails = True
-    answer = await broker.ask(ApiKey.FIND_COORDINATOR, 6, find_request(6, "g"))
+    answer = await broker.ask(ApiKey.FIND_COORDINATOR, 6, find_request(6, "g")).until_answered()
     assert found(answer, 6) == [(Code.COORDINATOR_NOT_AVAILABLE, -1, "", -1)]

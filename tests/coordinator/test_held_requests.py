@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from tests.coordinator.test_handlers import FakeBroker
 from tests.coordinator.test_transaction_handlers import add_request
-from tests.support.handlers import Client, handled, module_of, request_context, services, when_answered
+from tests.support.handlers import Client, begun, module_of, request_context, services, when_answered
 
 from ottla_broker.coordinator.transaction.transaction_shard import HOLD_SECONDS
 from ottla_broker.log.heard_connections import ConnectionAge
 from ottla_broker.metadata.internal_topics import TRANSACTION_TOPIC
-from ottla_broker.network.pending_response import CloseConnection, PendingResponse
+from ottla_broker.network.pending_response import CloseConnection
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode as Code
 from ottla_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -34,10 +34,8 @@ class Asked:
         context.connection = Client(age=ConnectionAge(connected_at))
         # None: the connection is closed.
         self.codes: list[Code | None] = []
-        answer = handled(module_of(api), context, request)
-        assert isinstance(answer, PendingResponse)
-        self.pending = answer
-        when_answered(answer, self._answered)
+        self.running = begun(module_of(api), context, request)
+        when_answered(self.running, self._answered)
 
     def _answered(self, answer: Any) -> None:
         if isinstance(answer, CloseConnection):
@@ -138,8 +136,8 @@ def test_a_leader_waits_for_a_moment_only() -> None:
 def test_a_request_whose_client_goes_begins_nothing() -> None:
     held = Held()
     asked = held.add()
-    assert asked.pending.abandon is not None
-    asked.pending.abandon()
+    assert asked.running.abandon is not None
+    asked.running.abandon()
     held.world.brokers.deliver()
     assert held.world.state() == "CompleteCommit"
     assert not asked.codes

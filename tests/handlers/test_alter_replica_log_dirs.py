@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.log.batches import batch
-from tests.support.handlers import INTER_BROKER, request_context, services
+from tests.support.handlers import INTER_BROKER, answered, request_context, services
 from tests.support.log_dirs import KEEP, TOPIC_ID, World
 
 from ottla_broker.background import Background
@@ -52,8 +52,8 @@ async def alter(world: World, *wanted: tuple[str, str, int], version: int = 2) -
             for folder, topic, index in wanted
         ]
     )
-    answer = await alter_replica_log_dirs.handle(
-        context(world, ApiKey.ALTER_REPLICA_LOG_DIRS, version), request
+    answer = await answered(
+        alter_replica_log_dirs, context(world, ApiKey.ALTER_REPLICA_LOG_DIRS, version), request
     )
     found = {
         (each.topic_name, part.partition_index): ErrorCode(part.error_code)
@@ -65,8 +65,8 @@ async def alter(world: World, *wanted: tuple[str, str, int], version: int = 2) -
 
 async def describe(world: World, *topics: str) -> dict[str, list[tuple[str, int, bool, int]]]:
     asked = [DescribableLogDirTopic(topic=topic, partitions=[0]) for topic in topics] or None
-    answer = await describe_log_dirs.handle(
-        context(world, ApiKey.DESCRIBE_LOG_DIRS, 4), DescribeLogDirsRequest(topics=asked)
+    answer = await answered(
+        describe_log_dirs, context(world, ApiKey.DESCRIBE_LOG_DIRS, 4), DescribeLogDirsRequest(topics=asked)
     )
     return {
         Path(each.log_dir).name: [

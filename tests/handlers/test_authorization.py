@@ -11,12 +11,11 @@ import pytest
 from tests.support.clock import FakeClock
 from tests.support.handlers import (
     Client,
+    answered,
     api_of,
-    handled,
     module_of,
     request_context,
     services,
-    when_answered,
 )
 
 from ottla_broker.config import BrokerConfig
@@ -27,7 +26,6 @@ from ottla_broker.handlers.index import INDEX
 from ottla_broker.handlers.route import NAME_FIELDS
 from ottla_broker.log.config import LogConfig
 from ottla_broker.metadata.cache import MetadataCache, TopicInfo
-from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.fetch_session import FetchSessions
 from ottla_protocol.acls import CLUSTER_NAME, AclOperation, AclResource
 from ottla_protocol.api_keys import ApiKey
@@ -422,17 +420,7 @@ async def test_a_request_that_is_not_allowed_is_refused(
         fetch_sessions=FetchSessions(0, clock, Random(1)),
     )
     api = request_.API_KEY
-    answer = handled(
-        module_of(api),
-        request_context(given, version, api),
-        request_,
-    )
-    if isinstance(answer, PendingResponse):
-        heard: list[Any] = []
-        when_answered(answer, heard.append)
-        (answer,) = heard
-    elif hasattr(answer, "__await__"):
-        answer = await answer
+    answer = await answered(module_of(api), request_context(given, version, api), request_)
     if version < 13:
         found = {each for each in error_codes(answer) if each}
         assert found == (set() if code is None else {int(code)})

@@ -12,6 +12,7 @@ from tests.support.wire import request_bytes
 
 from ottla_broker.handlers import served_apis
 from ottla_broker.handlers.dispatch import Dispatcher
+from ottla_broker.handlers.inline import Result
 from ottla_broker.metadata.client_quotas import QuotaEntity, QuotaKind
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.api_keys import ApiKey
@@ -32,17 +33,22 @@ class Slow:
 
 async def test_the_encoding_of_a_pending_answer_counts_as_the_clients_time() -> None:
     clock, row = FakeClock(), Row()
-    pending = PendingResponse()
+    answer: Result[Slow] = Result()
     given = services(clock=clock, served=served_apis(in_cluster=False))
     given.quotas.set(QuotaEntity(None, "me"), {"request_percentage": 1.0})
-    dispatch = Dispatcher(given, asyncio.get_running_loop())
+    dispatch = Dispatcher(given)
     frame = request_bytes(HeartbeatRequest(group_id="g"), 4, client_id="me")[4:]
     route = dispatch._route(ApiKey.HEARTBEAT, 4)
     assert route is not None
-    route.gate, route.handle = None, lambda *_: pending
-    assert dispatch.handle(Client(), memoryview(frame)) is pending
+
+    async def handle(*_: object) -> Slow:
+        return await answer
+
+    route.gate, route.handle = None, handle
+    pending = dispatch.handle(Client(), memoryview(frame))
+    assert isinstance(pending, PendingResponse)
     pending.put(row)
-    pending.complete(Slow(clock))
+    answer.give(Slow(clock))
     assert row.ready.is_set()
     now_ms = int(clock.monotonic() * 1000)
     assert given.quotas.record(QuotaKind.REQUEST, "", "me", 0.0, now_ms) > 0
@@ -73,7 +79,7 @@ class Loading:
         groups: Any = SimpleNamespace(heartbeat=self.heartbeat)
         given = services(clock=FakeClock(), served=served_apis(in_cluster=False), groups=groups)
         given.load_coordinators = self.load
-        self.dispatch = Dispatcher(given, asyncio.get_running_loop())
+        self.dispatch = Dispatcher(given)
         self.heard: list[str] = []
 
     async def load(self, groups: bool) -> None:

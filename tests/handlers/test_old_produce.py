@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.badinput.requests import produce_request
-from tests.support.handlers import Client, awaited, request_context, services
+from tests.support.handlers import Client, awaited, handled, request_context, services
 from tests.support.log_dirs import World
 
 from ottla_broker.clock import SystemClock
@@ -66,7 +66,7 @@ class Broker:
         context = request_context(self.given, version, ApiKey.PRODUCE)
         context.connection = Connection(connection, self.held)
         frame = bytearray(produce_request("t", data, acks=acks).encode(version))
-        answer = produce.handle(context, ProduceRequest.decode(memoryview(frame), version, 0))
+        answer = handled(produce, context, ProduceRequest.decode(memoryview(frame), version, 0))
         # The buffer is used for the next request.
         frame[:] = bytes(len(frame))
         return awaited(answer)

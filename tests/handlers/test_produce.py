@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 from tests.badinput.requests import produce_request, records
-from tests.support.handlers import request_context, services, when_answered
+from tests.support.handlers import handled, request_context, services, when_answered
 from tests.support.log_dirs import KEEP, TOPIC_ID, World
 
 from ottla_broker.background import Background
 from ottla_broker.clock import SystemClock
 from ottla_broker.handlers import produce
+from ottla_broker.handlers.inline import Running
 from ottla_broker.log.files import Files
-from ottla_broker.network.pending_response import CloseConnection, PendingResponse
+from ottla_broker.network.pending_response import CloseConnection
 from ottla_broker.replica.leadership import LeaderState
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
@@ -56,8 +57,8 @@ async def test_a_request_is_released_while_its_answer_waits_for_replicas(world: 
     frame = Frame(produce_request("t", bytes(records(b"v"))).encode(_VERSION))
     kept = weakref.ref(frame)
     request = ProduceRequest.decode(memoryview(frame), _VERSION, 0)
-    answer = produce.handle(context(world), request)
-    assert isinstance(answer, PendingResponse)
+    answer = handled(produce, context(world), request)
+    assert isinstance(answer, Running)
     del frame, request
     gc.collect()
     assert kept() is None
@@ -76,7 +77,7 @@ async def test_a_refused_request_needs_no_garbage_collection(world: World, acks:
     gc.disable()
     try:
         try:
-            produce.handle(context(world), ProduceRequest.decode(memoryview(frame), _VERSION, 0))
+            handled(produce, context(world), ProduceRequest.decode(memoryview(frame), _VERSION, 0))
         except CloseConnection:
             assert acks == 0
         del frame
@@ -91,8 +92,10 @@ async def test_a_partition_whose_log_does_not_open_leaves_the_others_alone(world
     world.lead("u")
     request = produce_request("u", bytes(records(b"v")), acks=1)
     request.topic_data += produce_request("t", bytes(records(b"v")), acks=1).topic_data
-    answer: Any = produce.handle(
-        context(world), ProduceRequest.decode(memoryview(bytearray(request.encode(_VERSION))), _VERSION, 0)
+    answer: Any = handled(
+        produce,
+        context(world),
+        ProduceRequest.decode(memoryview(bytearray(request.encode(_VERSION))), _VERSION, 0),
     )
     refused, stored = (each.partition_responses[0] for each in answer.responses)
     assert (refused.error_code, refused.log_start_offset) == (ErrorCode.INCONSISTENT_TOPIC_ID, -1)

@@ -12,13 +12,14 @@ import pytest
 from tests.badinput.requests import records
 from tests.handlers.test_old_produce import Connection
 from tests.handlers.test_transactions import CONFIG, Bench
-from tests.support.handlers import request_context, when_answered
+from tests.support.handlers import handled, request_context, when_answered
 from tests.support.log_dirs import World
 
 from ottla_broker.background import Background
 from ottla_broker.handlers import produce
+from ottla_broker.handlers.inline import Running
 from ottla_broker.log.files import Files
-from ottla_broker.network.pending_response import CloseConnection, PendingResponse
+from ottla_broker.network.pending_response import CloseConnection
 from ottla_broker.replica.leadership import LeaderState
 from ottla_broker.replica.transaction_verifier import Answers, TransactionVerifier, Verification
 from ottla_protocol.api_keys import ApiKey
@@ -236,8 +237,8 @@ async def test_a_frame_may_be_overwritten_meanwhile(
     bench.world.logs.update_config("t", replace(CONFIG, compression_type=compression))
     bench.remote = True
     frame = batch(b"v", codec=codec)
-    answer = produce.handle(request_context(bench.services, 9, ApiKey.PRODUCE), request_of(frame))
-    assert isinstance(answer, PendingResponse)
+    answer = handled(produce, request_context(bench.services, 9, ApiKey.PRODUCE), request_of(frame))
+    assert isinstance(answer, Running)
     frame[:] = bytes(len(frame))
     heard: list[Any] = []
     when_answered(answer, heard.append)
@@ -251,8 +252,8 @@ async def test_a_frame_may_be_overwritten_meanwhile(
 @pytest.mark.parametrize("verified", [True, False])
 async def test_without_acknowledgement(bench: VerifyingBench, verified: bool) -> None:
     bench.remote = True
-    answer = produce.handle(request_context(bench.services, 9, ApiKey.PRODUCE), request_of(batch(b"v"), 0))
-    assert isinstance(answer, PendingResponse)
+    answer = handled(produce, request_context(bench.services, 9, ApiKey.PRODUCE), request_of(batch(b"v"), 0))
+    assert isinstance(answer, Running)
     heard: list[Any] = []
     when_answered(answer, heard.append)
     await bench.answer([{} if verified else {T: ErrorCode.INVALID_TXN_STATE}])
@@ -270,8 +271,8 @@ async def test_a_defect_after_the_coordinator_s_answer_ends_the_connection(
         raise RuntimeError
 
     bench.remote = True
-    answer = produce.handle(request_context(bench.services, 9, ApiKey.PRODUCE), request_of(batch(b"v")))
-    assert isinstance(answer, PendingResponse)
+    answer = handled(produce, request_context(bench.services, 9, ApiKey.PRODUCE), request_of(batch(b"v")))
+    assert isinstance(answer, Running)
     heard: list[Any] = []
     when_answered(answer, heard.append)
     monkeypatch.setattr(produce, "_append", broken)
@@ -281,8 +282,8 @@ async def test_a_defect_after_the_coordinator_s_answer_ends_the_connection(
 
 async def test_a_client_that_leaves(bench: VerifyingBench) -> None:
     bench.remote = True
-    answer = produce.handle(request_context(bench.services, 9, ApiKey.PRODUCE), request_of(batch(b"v")))
-    assert isinstance(answer, PendingResponse)
+    answer = handled(produce, request_context(bench.services, 9, ApiKey.PRODUCE), request_of(batch(b"v")))
+    assert isinstance(answer, Running)
     assert answer.abandon is not None
     answer.abandon()
     await bench.answer([{}])
@@ -297,8 +298,8 @@ async def test_no_later_batch_gets_ahead(bench: VerifyingBench) -> None:
     held: set[str] = set()
     context = request_context(bench.services, 9, ApiKey.PRODUCE)
     context.connection = Connection("1", held)
-    answer = produce.handle(context, request_of(batch(b"v")))
-    assert isinstance(answer, PendingResponse)
+    answer = handled(produce, context, request_of(batch(b"v")))
+    assert isinstance(answer, Running)
     assert held == {"1"}
     await bench.answer([{}])
     assert not held

@@ -13,11 +13,11 @@ from tests.support.handlers import (
     INTER_BROKER,
     Client,
     api_of,
+    begun,
     handled,
     module_of,
     request_context,
     services,
-    when_answered,
 )
 
 from ottla_broker.cluster.share_state_transport import ShareStateTransport
@@ -35,7 +35,7 @@ from ottla_broker.log.heard_connections import ConnectionAge
 from ottla_broker.metadata.cache import BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
 from ottla_broker.metadata.internal_topics import SHARE_STATE_TOPIC
 from ottla_broker.network.peer import PeerError, Peers
-from ottla_broker.network.pending_response import CloseConnection, PendingResponse
+from ottla_broker.network.pending_response import CloseConnection
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.find_coordinator import FindCoordinatorRequest
 from ottla_protocol.messages.read_share_group_state import (
@@ -77,12 +77,10 @@ class Other:
         asked = type(request).decode(request.encode(version), version)
         context = request_context(self.given, version, request.API_KEY, listener)
         cast(Client, context.connection).age = ConnectionAge(connected_at)
-        answer = handled(module_of(request.API_KEY), context, asked)
-        if isinstance(answer, PendingResponse):
-            heard: list[Any] = []
-            when_answered(answer, heard.append)
-            cast(FakeClock, self.given.clock).run_due()
-            (answer,) = heard
+        running = begun(module_of(request.API_KEY), context, asked)
+        cast(FakeClock, self.given.clock).run_due()
+        assert running.given
+        answer: Any = running.outcome
         if isinstance(answer, BaseException):
             return answer
         return type(answer).decode(answer.encode(version), version)
@@ -204,24 +202,18 @@ def test_what_is_wrong_with_one_share_partition_is_answered_for_it() -> None:
     assert other.serve(WriteShareGroupStateRequest(group_id="g")).results == []
 
 
-def test_many_share_partitions_are_served_a_few_at_a_time() -> None:
+def test_many_share_partitions_let_others_go_first() -> None:
     clock = FakeClock()
     other = Other(clock)
     clock.run_due()
     request = write(*[PartitionData(partition=index) for index in range(100)])
     context = request_context(other.given, 1, request.API_KEY, INTER_BROKER)
-    answer = write_share_group_state.handle(context, request)
-    assert clock.pending
-    heard: list[Any] = []
-    when_answered(answer, heard.append)
-    clock.run_due()
-    assert [each.partition for each in heard[0].results[0].partitions] == list(range(100))
-    # A client that leaves has no more of it served.
-    answer = write_share_group_state.handle(context, request)
-    assert answer.abandon is not None
-    answer.abandon()
-    clock.run_due()
-    assert not answer.done
+    answering = write_share_group_state.handle(context, request)
+    for _ in range(100):
+        assert answering.send(None)
+    with pytest.raises(StopIteration) as end:
+        answering.send(None)
+    assert [each.partition for each in end.value.value.results[0].partitions] == list(range(100))
 
 
 def test_only_brokers_may_ask() -> None:

@@ -19,9 +19,9 @@ from ottla_broker.clock import SystemClock
 from ottla_broker.config import BrokerConfig
 from ottla_broker.handlers import describe_producers, fetch, list_offsets, produce, write_txn_markers
 from ottla_broker.handlers.authorization import Authorizer
+from ottla_broker.handlers.inline import Running
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.files import Files
-from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.fetch_session import FetchSessions
 from ottla_broker.replica.leadership import LeaderState
 from ottla_broker.replica.txn_markers import TxnMarkers
@@ -77,7 +77,7 @@ class Bench:
 
     async def call(self, handler: Any, key: ApiKey, request: Any, version: int) -> Any:
         answer = handled(handler, request_context(self.services, version, key), request)
-        if isinstance(answer, PendingResponse):
+        if isinstance(answer, Running):
             heard: list[Any] = []
             when_answered(answer, heard.append)
             async with asyncio.timeout(60):
@@ -269,7 +269,7 @@ async def test_a_request_of_two_producers_or_without_authority(bench: Bench) -> 
     context.rules = {AclResource.TOPIC: None, AclResource.TRANSACTIONAL_ID: AclOperation.WRITE}
     bench.services.authorizer = Deny(AclOperation.WRITE)
     del request.topic_data[0].partition_data[1:]
-    refused: Any = produce.handle(context, request)
+    refused: Any = handled(produce, context, request)
     assert refused.responses[0].partition_responses[0].error_code == (
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     )

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from tests.support.clock import FakeClock
-from tests.support.handlers import Client, services
+from tests.support.handlers import Client, api_of, services
 from tests.support.wire import request_bytes
 
 from ottla_broker.handlers import served_apis
+from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.dispatch import Dispatcher
+from ottla_broker.handlers.inline import pause
+from ottla_broker.handlers.serving import Serving
 from ottla_broker.handlers.turns import (
     AT_ONCE,
     AT_ONCE_MEMORY,
     SMALL_MEMORY,
     TURN,
     Job,
-    Steps,
     Turns,
-    at_once,
 )
-from ottla_broker.network.pending_response import CloseConnection, PendingResponse
-from ottla_broker.network.service import ANONYMOUS
+from ottla_broker.network.pending_response import PendingResponse
+from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
@@ -124,33 +122,23 @@ def test_jobs_that_wait_for_memory_end_with_the_others() -> None:
     assert not done
 
 
-async def test_a_coroutine_runs_steps_in_turns() -> None:
-    def steps(count: int) -> Steps[str]:
+async def test_a_handler_runs_at_once_until_it_has_done_much() -> None:
+    async def handler(count: int) -> None:
         for _ in range(count):
-            yield 1
-        if not count:
-            raise ValueError("a defect")
-        return "done"
+            await pause(1)
 
-    turns = Turns()
-    looks = iter((False, False, True))
-    patient: Any = SimpleNamespace(principal=ANONYMOUS, client_host="host", has_left=lambda: False)
-    leaving: Any = SimpleNamespace(principal=ANONYMOUS, client_host="host", has_left=lambda: next(looks))
-    assert await turns.run(steps(3 * TURN), patient) == "done"
-    assert turns.longest == TURN
-    with pytest.raises(ValueError, match="a defect"):
-        await turns.run(steps(0), patient)
-    with pytest.raises(CloseConnection, match="has left"):
-        await turns.run(steps(10 * TURN), leaving)
-
-
-def test_the_beginning_of_a_handler_runs_at_once() -> None:
-    def handler(count: int) -> Iterator[int]:
-        for _ in range(count):
-            yield 1
-
-    assert at_once(handler(AT_ONCE - 1)) == (True, None)  # type: ignore[arg-type]
-    assert at_once(handler(AT_ONCE + 1))[0] is False  # type: ignore[arg-type]
+    given = services(clock=FakeClock())
+    client = Held()
+    context = RequestContext(given, {}, 0, "me", client, 1)
+    assert Serving(handler(AT_ONCE - 1), set(), context, api_of(ApiKey.METADATA)).start().given
+    assert not client.long
+    serving = Serving(handler(3 * TURN), set(), context, api_of(ApiKey.METADATA)).start()
+    assert not serving.given
+    assert client.long == 1
+    while not serving.given:
+        await asyncio.sleep(0)
+    assert given.turns.longest == TURN
+    assert not client.long
 
 
 class Row:
@@ -192,7 +180,7 @@ def large_request() -> bytes:
 
 async def test_a_large_request_is_answered_later_and_holds_its_connection() -> None:
     given = services(clock=FakeClock(), served=served_apis(in_cluster=False))
-    dispatch = Dispatcher(given, asyncio.get_running_loop())
+    dispatch = Dispatcher(given)
     client, row = Held(), Row()
     pending = dispatch.handle(client, memoryview(large_request()))
     assert isinstance(pending, PendingResponse)
@@ -207,7 +195,7 @@ async def test_a_large_request_is_answered_later_and_holds_its_connection() -> N
 
 async def test_a_client_that_leaves_ends_its_request() -> None:
     given = services(clock=FakeClock(), served=served_apis(in_cluster=False))
-    dispatch = Dispatcher(given, asyncio.get_running_loop())
+    dispatch = Dispatcher(given)
     client = Held()
     pending = dispatch.handle(client, memoryview(large_request()))
     assert isinstance(pending, PendingResponse)
@@ -216,7 +204,7 @@ async def test_a_client_that_leaves_ends_its_request() -> None:
     assert client.long == 0
     for _ in range(5):
         await asyncio.sleep(0)
-    assert not pending.done
+    assert not pending.ready
 
 
 def names_of(count: int) -> bytes:
@@ -226,7 +214,7 @@ def names_of(count: int) -> bytes:
 
 async def test_a_request_whose_client_has_gone_takes_no_more_turns() -> None:
     given = services(clock=FakeClock(), served=served_apis(in_cluster=False))
-    dispatch = Dispatcher(given, asyncio.get_running_loop())
+    dispatch = Dispatcher(given)
     client = Held()
     pending = client.pending = dispatch.handle(client, memoryview(names_of(40_000)))  # type: ignore[assignment]
     assert pending is not None
@@ -238,7 +226,7 @@ async def test_a_request_whose_client_has_gone_takes_no_more_turns() -> None:
     for _ in range(3):
         await asyncio.sleep(0)
     assert client.long == 0
-    assert not pending.done
+    assert not pending.ready
     assert given.turns.is_idle
 
 

@@ -9,7 +9,7 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from tests.support.handlers import handled, module_of, request_context, services
+from tests.support.handlers import answered, module_of, request_context, services
 from tests.support.waiting import until
 
 from ottla_broker.clock import SystemClock
@@ -422,7 +422,7 @@ class Candidate:
         member = SimpleNamespace(controller=self.api)
         given = services(controller=self.api, cluster_member=member, config=self.config)
         ctx = request_context(given, version, key)
-        return await handled(module_of(key), ctx, request)
+        return await answered(module_of(key), ctx, request)
 
     async def _on_elected(self, epoch: int, version: int) -> None:
         self.elected += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from math import inf
@@ -16,13 +16,12 @@ from ottla_broker.handlers.authorization import Authorizer
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.conversions import Conversions
 from ottla_broker.handlers.index import INDEX
+from ottla_broker.handlers.inline import Running
 from ottla_broker.handlers.services import Services
 from ottla_broker.handlers.turns import Turns
 from ottla_broker.log.heard_connections import ConnectionAge
 from ottla_broker.metadata.client_quotas import ClientQuotas
-from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.network.service import ANONYMOUS, Principal
-from ottla_broker.tasks import run_whole
 
 INTER_BROKER = "INTERNAL"
 
@@ -98,28 +97,39 @@ def request_context(
     return RequestContext(given, api_of(api_key).needs, version, client_id, client, 1)
 
 
-class _Queue:
-    """A connection that waits for one response, which isn't encoded."""
-
-    def __init__(self, pending: PendingResponse, callback: Callable[[Any], object]) -> None:
-        self._pending = pending
-        self._callback = callback
-
-    def on_response_ready(self) -> None:
-        self._callback(self._pending.parts)
-
-    def close(self, reason: str | None) -> None:
-        raise AssertionError(reason)
+def begun(handler: Any, context: RequestContext, request: Any) -> Running[Any]:
+    """Have a module handle a request, as far as it comes without waiting."""
+    return Running(handler.handle(context, request)).start()
 
 
-def when_answered(pending: PendingResponse, callback: Callable[[Any], object]) -> None:
-    """Call ``callback`` with a handler's response: at once, if it is complete."""
-    pending.put(_Queue(pending, callback))
+def handled(handler: Any, context: RequestContext, request: Any) -> Any:
+    """What a module answers; while it waits, the :class:`Running` that gives the answer."""
+    running = begun(handler, context, request)
+    if not running.given:
+        return running
+    try:
+        return running.value()
+    finally:
+        del running  # the traceback of an error has this frame
+
+
+async def answered(handler: Any, context: RequestContext, request: Any) -> Any:
+    """What a module answers in the end."""
+    answer = awaited(handled(handler, context, request))
+    return await answer if isinstance(answer, asyncio.Future) else answer
+
+
+def when_answered(running: Running[Any], callback: Callable[[Any], object]) -> None:
+    """Call ``callback`` with a handler's answer, or the exception in its place: at once, if it is there."""
+    if running.given:
+        callback(running.outcome)
+    else:
+        running.then = lambda: callback(running.outcome)
 
 
 def awaited(answer: Any) -> Any:
-    """What a handler has returned; of a pending response, a future of what it is completed with."""
-    if not isinstance(answer, PendingResponse):
+    """What :func:`handled` has returned; of a handler that waits, a future of its answer."""
+    if not isinstance(answer, Running):
         return answer
     future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -131,9 +141,3 @@ def awaited(answer: Any) -> Any:
 
     when_answered(answer, ended)
     return future
-
-
-def handled(handler: Any, context: RequestContext, request: Any) -> Any:
-    """What a handler's module returns; one that takes turns runs as a whole."""
-    answer = handler.handle(context, request)
-    return run_whole(answer) if isinstance(answer, Generator) else answer

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.support.handlers import handled, request_context, services
+from tests.support.handlers import answered, request_context, services
 
 from ottla_broker.background import Background
 from ottla_broker.clock import SystemClock
@@ -93,7 +93,5 @@ class World:
     async def call(self, handler: Any, request: Any, version: int, listener: str = "PLAINTEXT") -> Any:
         """Handle a request. Request and response are encoded and decoded."""
         asked = type(request).decode(request.encode(version), version)
-        answer = handled(handler, self.context(version, request.API_KEY, listener), asked)
-        if hasattr(answer, "__await__"):
-            answer = await answer
+        answer = await answered(handler, self.context(version, request.API_KEY, listener), asked)
         return type(answer).decode(answer.encode(version), version)

@@ -12,7 +12,6 @@ from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.transactions import add_partitions, producer_error
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
-from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -22,7 +21,7 @@ API = Api(25, (0, 4), coordinated=True, needs={TRANSACTIONAL_ID: WRITE, GROUP: R
 _HAS_FENCED = 2
 
 
-def handle(ctx: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse | PendingResponse:
+async def handle(ctx: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:
     for resource, name in (
         (AclResource.TRANSACTIONAL_ID, request.transactional_id),
         (AclResource.GROUP, request.group_id),
@@ -30,16 +29,8 @@ def handle(ctx: RequestContext, request: AddOffsetsToTxnRequest) -> AddOffsetsTo
         if not ctx.authorize(resource, name):
             return AddOffsetsToTxnResponse(error_code=DENIED[resource])
     producer = Producer(request.producer_id, request.producer_epoch)
-    pending = PendingResponse()
-    add_partitions(
-        ctx,
-        ApiKey.ADD_OFFSETS_TO_TXN,
-        request.transactional_id,
-        producer,
-        {(OFFSETS_TOPIC, ctx.services.groups.partition_for(request.group_id))},
-        lambda error: pending.complete(
-            AddOffsetsToTxnResponse(error_code=producer_error(error, ctx.version >= _HAS_FENCED))
-        ),
-        pending,
+    partitions = {(OFFSETS_TOPIC, ctx.services.groups.partition_for(request.group_id))}
+    error = await add_partitions(
+        ctx, ApiKey.ADD_OFFSETS_TO_TXN, request.transactional_id, producer, partitions
     )
-    return pending
+    return AddOffsetsToTxnResponse(error_code=producer_error(error, ctx.version >= _HAS_FENCED))

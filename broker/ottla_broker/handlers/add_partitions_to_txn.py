@@ -9,7 +9,6 @@ If one partition is refused, none is added.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.transaction.metadata import (
@@ -19,9 +18,9 @@ from ottla_broker.coordinator.transaction.metadata import (
 )
 from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, TOPIC, TRANSACTIONAL_ID, WRITE, Api, MiB
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import Result, Running
 from ottla_broker.handlers.transactions import add_partitions, producer_error
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
-from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
@@ -50,9 +49,7 @@ _HAS_FENCED = 2
 _HAS_ABORTABLE = 5
 
 
-def handle(
-    ctx: RequestContext, request: AddPartitionsToTxnRequest
-) -> AddPartitionsToTxnResponse | PendingResponse:
+async def handle(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
     if ctx.version < _BETWEEN_BROKERS:
         transactions = [
             AddPartitionsToTxnTransaction(
@@ -66,72 +63,58 @@ def handle(
         transactions = request.transactions
     else:
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
-    results: list[AddPartitionsToTxnResult | None] = [None] * len(transactions)
-    pending = PendingResponse()
-    waiting = len(transactions)
+    # Each is begun before any is waited for, and then they end together.
+    begun = [Running(_errors(ctx, transaction)).start() for transaction in transactions]
+    try:
+        errors = [await each for each in begun]
+    except GeneratorExit:
+        for each in begun:
+            each.abandon()
+        raise
+    return _response(
+        ctx,
+        [
+            AddPartitionsToTxnResult(
+                transactional_id=transaction.transactional_id,
+                topic_results=_results(transaction.topics, codes_of),
+            )
+            for transaction, codes_of in zip(transactions, errors, strict=True)
+        ],
+    )
 
-    def answered(index: int, errors: Mapping[TopicPartition, int]) -> None:
-        nonlocal waiting
-        asked = transactions[index]
-        results[index] = AddPartitionsToTxnResult(
-            transactional_id=asked.transactional_id, topic_results=_results(asked.topics, errors)
-        )
-        waiting -= 1
-        if not waiting:
-            pending.complete(_response(ctx, [each for each in results if each is not None]))
 
-    if not transactions:
-        return _response(ctx, [])
-    for index, transaction in enumerate(transactions):
-        _serve(ctx, transaction, partial(answered, index), pending)
-    return pending
-
-
-def _serve(
-    ctx: RequestContext,
-    transaction: AddPartitionsToTxnTransaction,
-    answered: partial[None],
-    pending: PendingResponse,
-) -> None:
-    """Call ``answered`` with an error code for each partition."""
+async def _errors(
+    ctx: RequestContext, transaction: AddPartitionsToTxnTransaction
+) -> Mapping[TopicPartition, int]:
+    """Add or verify the partitions of one transaction; returns an error code for each."""
     partitions = [(topic.name, index) for topic in transaction.topics for index in topic.partitions]
     errors = _check(ctx, transaction.transactional_id, partitions)
     if errors is not None:
-        answered(errors)
-        return
+        return errors
     coordinator = ctx.services.transactions
     producer = Producer(transaction.producer_id, transaction.producer_epoch)
     if transaction.verify_only:
         error, missing = coordinator.verify_partitions(transaction.transactional_id, producer, partitions)
         if error != codes.NONE:
-            answered(dict.fromkeys(partitions, error))
-        else:
-            lacks = codes.TRANSACTION_ABORTABLE if ctx.version >= _HAS_ABORTABLE else codes.INVALID_TXN_STATE
-            answered({each: lacks if each in missing else codes.NONE for each in partitions})
-        return
-
-    def reply(error: int) -> None:
-        answered(dict.fromkeys(partitions, producer_error(error, ctx.version >= _HAS_FENCED)))
-
+            return dict.fromkeys(partitions, error)
+        lacks = codes.TRANSACTION_ABORTABLE if ctx.version >= _HAS_ABORTABLE else codes.INVALID_TXN_STATE
+        return {each: lacks if each in missing else codes.NONE for each in partitions}
     if ctx.version < _BETWEEN_BROKERS:
-        add_partitions(
-            ctx,
-            ApiKey.ADD_PARTITIONS_TO_TXN,
-            transaction.transactional_id,
-            producer,
-            partitions,
-            reply,
-            pending,
+        error = await add_partitions(
+            ctx, ApiKey.ADD_PARTITIONS_TO_TXN, transaction.transactional_id, producer, partitions
         )
     else:
         # A leader asks on behalf of a client of version 2, and asks again if this comes too early.
+        added: Result[int] = Result()
         coordinator.add_partitions(
             transaction.transactional_id,
             producer,
             partitions,
-            reply,
+            added.give,
             client_version=TRANSACTION_VERSION_2,
         )
+        error = await added
+    return dict.fromkeys(partitions, producer_error(error, ctx.version >= _HAS_FENCED))
 
 
 def _check(

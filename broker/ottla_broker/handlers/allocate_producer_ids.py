@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, Api
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import in_task
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
@@ -18,8 +19,8 @@ async def handle(ctx: RequestContext, request: AllocateProducerIdsRequest) -> Al
         if request.broker_epoch < 0:
             # For no registration: a process that was replaced could have sent it.
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
-        block = await ctx.services.member.controller.allocate_producer_ids(
-            request.broker_id, request.broker_epoch
+        block = await in_task(
+            ctx.services.member.controller.allocate_producer_ids(request.broker_id, request.broker_epoch)
         )
     except KafkaError as error:
         return AllocateProducerIdsResponse(error_code=error.code)

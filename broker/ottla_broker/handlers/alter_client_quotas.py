@@ -9,6 +9,7 @@ from ottla_broker.controller.api import Outcome
 from ottla_broker.controller.client_quotas import Change
 from ottla_broker.handlers.api import ALTER_CONFIGS, CLUSTER, Api, MiB
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import in_task
 from ottla_broker.tasks import unhurried
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
@@ -35,4 +36,4 @@ async def handle(
 async def _alter(ctx: RequestContext, entry: wire.EntryData, validate_only: bool) -> Outcome:
     parts = [(part.entity_type, part.entity_name) for part in entry.entity]
     changes = [Change(op.key, None if op.remove else op.value) for op in entry.ops]
-    return await ctx.services.quota_admin.alter(parts, changes, validate_only)
+    return await in_task(ctx.services.quota_admin.alter(parts, changes, validate_only))

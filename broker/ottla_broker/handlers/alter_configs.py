@@ -10,6 +10,7 @@ from ottla_broker.controller.api import Outcome, ResourceType
 from ottla_broker.handlers.api import ALTER_CONFIGS, CLUSTER, GROUP, TOPIC, Api
 from ottla_broker.handlers.config_requests import answer_each, check_allowed, check_entries, supported_kind
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import in_task
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import alter_configs as wire
 
@@ -35,6 +36,6 @@ async def _alter(ctx: RequestContext, resource: wire.AlterConfigsResource, valid
     except KafkaError as error:
         return Outcome(error.code, error.message)
     settings = {c.name: c.value for c in resource.configs}
-    return await ctx.services.controller.replace_configs(
-        kind, resource.resource_name, settings, validate_only
+    return await in_task(
+        ctx.services.controller.replace_configs(kind, resource.resource_name, settings, validate_only)
     )

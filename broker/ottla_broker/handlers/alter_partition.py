@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, Api
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import in_task
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
@@ -15,6 +16,6 @@ async def handle(ctx: RequestContext, request: AlterPartitionRequest) -> AlterPa
         if request.broker_epoch < 0:
             # For no registration: a process that was replaced could have sent it.
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
-        return await ctx.services.member.controller.alter_partition(request, ctx.version)
+        return await in_task(ctx.services.member.controller.alter_partition(request, ctx.version))
     except KafkaError as error:
         return AlterPartitionResponse(error_code=error.code)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ottla_broker.handlers.api import ALTER, CLUSTER, Api, MiB
 from ottla_broker.handlers.context import RequestContext, client_timeout
+from ottla_broker.handlers.inline import in_task
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages import alter_partition_reassignments as wire
 
@@ -18,8 +19,8 @@ async def handle(
 ) -> wire.AlterPartitionReassignmentsResponse:
     wanted = {(t.name, each.partition_index): each.replicas for t in request.topics for each in t.partitions}
     try:
-        outcomes = await ctx.services.controller.alter_reassignments(
-            wanted, client_timeout(request.timeout_ms)
+        outcomes = await in_task(
+            ctx.services.controller.alter_reassignments(wanted, client_timeout(request.timeout_ms))
         )
     except KafkaError as error:
         return wire.AlterPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)

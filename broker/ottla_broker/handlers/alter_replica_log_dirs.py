@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ottla_broker.handlers.api import ALTER, CLUSTER, Api, MiB
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import in_task
 from ottla_broker.log.names import MAX_FOLDER_NAME, future_folder
 from ottla_broker.tasks import unhurried
 from ottla_protocol.acls import AclResource
@@ -49,7 +50,7 @@ async def _alter(ctx: RequestContext, topic: str, index: int, path: str) -> Erro
     try:
         if not logs.has(topic, index):
             logs.preferred_folders[topic, index] = folder
-        await replicas.moves.alter(ctx.find_partition(topic, index), folder)
+        await in_task(replicas.moves.alter(ctx.find_partition(topic, index), folder))
     except KafkaError as error:
         # Older than NOT_LEADER_OR_FOLLOWER, and kept by Kafka for this API.
         moved = error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from ottla_broker.coordinator.share.state_batches import UNINITIALIZED, TopicIdPartition
 from ottla_broker.handlers.api import GROUP, READ, TOPIC, Api, MiB
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import Result
 from ottla_broker.handlers.share_requests import services
-from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import alter_share_group_offsets as wire
@@ -24,9 +24,9 @@ API = Api(
 )
 
 
-def handle(
+async def handle(
     ctx: RequestContext, request: wire.AlterShareGroupOffsetsRequest
-) -> PendingResponse | wire.AlterShareGroupOffsetsResponse:
+) -> wire.AlterShareGroupOffsetsResponse:
     offsets: dict[TopicIdPartition, int] = {}
     names: dict[bytes, str] = {}
     topics: dict[str, wire.AlterShareGroupOffsetsResponseTopic] = {}
@@ -52,20 +52,15 @@ def handle(
                 offsets[bytes(found.topic_id), each.partition_index] = each.start_offset
                 continue
             answer.partitions.append(_partition(each.partition_index, failure))
-    pending = PendingResponse()
-
-    def changed(results: Mapping[TopicIdPartition, KafkaError | None]) -> None:
-        for (topic_id, index), error in results.items():
-            topics[names[topic_id]].partitions.append(_partition(index, error))
-        if not pending.done:
-            pending.complete(wire.AlterShareGroupOffsetsResponse(responses=list(topics.values())))
-
+    changed: Result[Mapping[TopicIdPartition, KafkaError | None]] = Result()
     try:
         group = ctx.services.groups.share_group_or_new(request.group_id)
-        services(ctx).offsets.alter(group, offsets, names, changed)
+        services(ctx).offsets.alter(group, offsets, names, changed.give)
     except KafkaError as error:
         return wire.AlterShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)
-    return pending
+    for (topic_id, index), outcome in (await changed).items():
+        topics[names[topic_id]].partitions.append(_partition(index, outcome))
+    return wire.AlterShareGroupOffsetsResponse(responses=list(topics.values()))
 
 
 def _partition(index: int, error: KafkaError | None) -> wire.AlterShareGroupOffsetsResponsePartition:

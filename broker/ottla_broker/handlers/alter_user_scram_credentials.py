@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ottla_broker.handlers.api import ALTER, CLUSTER, Api, MiB
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import in_task
 from ottla_broker.metadata.scram_credentials import Deletion, Upsertion
 from ottla_broker.store.api import StoreError
 from ottla_protocol.acls import AclResource
@@ -28,12 +29,14 @@ async def handle(
         ctx.check(AclResource.CLUSTER)
         if not ctx.services.is_controller():
             raise KafkaError(ErrorCode.NOT_CONTROLLER)
-        outcomes = await ctx.services.scram.alter(
-            [Deletion(each.name, each.mechanism) for each in request.deletions],
-            [
-                Upsertion(each.name, each.mechanism, each.iterations, each.salt, each.salted_password)
-                for each in request.upsertions
-            ],
+        outcomes = await in_task(
+            ctx.services.scram.alter(
+                [Deletion(each.name, each.mechanism) for each in request.deletions],
+                [
+                    Upsertion(each.name, each.mechanism, each.iterations, each.salt, each.salted_password)
+                    for each in request.upsertions
+                ],
+            )
         )
     except (KafkaError, StoreError) as failure:
         error = (

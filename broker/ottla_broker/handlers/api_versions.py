@@ -31,7 +31,7 @@ _HAS_LEVEL_0 = 4
 _INVALID = ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
 
 
-def handle(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+async def handle(ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     if ctx.version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)

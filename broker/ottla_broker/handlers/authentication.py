@@ -17,7 +17,7 @@ Any other request closes the connection. A failure is answered after ``connectio
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -27,8 +27,10 @@ from typing import Any, Final
 from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.index import INDEX
+from ottla_broker.handlers.inline import Result, Running, unless_left
+from ottla_broker.handlers.serving import reply_of
 from ottla_broker.network.login_threads import LoginThreads
-from ottla_broker.network.pending_response import CloseConnection, PendingResponse, given_parts
+from ottla_broker.network.pending_response import CloseConnection
 from ottla_broker.network.service import ClientConnection, Parts, Principal, Reply, Service
 from ottla_protocol.api_keys import ApiKey, api_name
 from ottla_protocol.errors import ErrorCode, ProtocolError
@@ -140,7 +142,8 @@ class AuthenticatingService:
             return self._inner.handle(connection, frame)
         if session.state is State.RAW:
             assert session.server is not None
-            return self._answer(connection, session, None, partial(session.server.respond, bytes(frame)))
+            respond = partial(session.server.respond, bytes(frame))
+            return _reply(self._answer(connection, session, None, respond))
         return self._login(connection, session, frame)
 
     def _login(self, connection: ClientConnection, session: Session, frame: memoryview) -> Reply:
@@ -168,7 +171,7 @@ class AuthenticatingService:
         except ProtocolError as error:
             raise CloseConnection(f"{api_name(key)} version {version} can't be read: {error}") from error
         assert session.server is not None
-        return self._answer(connection, session, header, partial(session.server.respond, message))
+        return _reply(self._answer(connection, session, header, partial(session.server.respond, message)))
 
     def _check(self, header: RequestHeader, frame: memoryview, position: int) -> None:
         """Refuse a stranger's ApiVersions that is larger than any client's. Raises CloseConnection."""
@@ -186,9 +189,8 @@ class AuthenticatingService:
         offered = SaslHandshakeResponse(mechanisms=list(self._mechanisms))
         if mechanism is None:
             offered.error_code = ErrorCode.UNSUPPORTED_SASL_MECHANISM
-            return self._refuse(
-                connection, session, _encoded(header, offered), f"mechanism {name[:_SHOWN]!r} is not offered"
-            )
+            reason = f"mechanism {name[:_SHOWN]!r} is not offered"
+            return _reply(self._refused(connection, session, _encoded(header, offered), reason))
         if session.state is State.READY:
             if name != session.mechanism:
                 raise CloseConnection(
@@ -201,24 +203,18 @@ class AuthenticatingService:
         session.state = State.CHOSEN if header.api_version > 0 else State.RAW
         return _encoded(header, offered)
 
-    def _answer(
+    async def _answer(
         self,
         connection: ClientConnection,
         session: Session,
         header: RequestHeader | None,
         respond: Callable[[], bytes],
-        pending: PendingResponse | None = None,
-    ) -> Reply:
-        """Answer a message of the mechanism; without a header after SaslHandshake version 0.
-
-        ``pending`` is the place of an answer that has waited for a thread.
-        """
+    ) -> Parts | None:
+        """Answer a message of the mechanism; without a header after SaslHandshake version 0."""
         assert session.server is not None
         try:
-            answer = respond()
+            answer = await self._responded(connection, respond)
             lifetime = self._complete(connection, session) if session.server.complete else 0.0
-        except Deferred as later:
-            return self._defer(connection, session, header, later, pending or PendingResponse())
         except SaslError as error:
             # Without a header, there is no answer that the client could read.
             refusal = None
@@ -226,7 +222,7 @@ class AuthenticatingService:
                 code = ErrorCode.SASL_AUTHENTICATION_FAILED
                 response = SaslAuthenticateResponse(error_code=code, error_message=str(error))
                 refusal = _encoded(header, response)
-            return self._refuse(connection, session, refusal, error.reason + _by_user(session), pending)
+            return await self._refused(connection, session, refusal, error.reason + _by_user(session))
         if header is None:
             return [_SIZE.pack(len(answer)) + answer]
         response = SaslAuthenticateResponse(error_message=None, auth_bytes=answer)
@@ -234,48 +230,24 @@ class AuthenticatingService:
             response.session_lifetime_ms = int(lifetime * 1000)
         return _encoded(header, response)
 
-    def _defer(
-        self,
-        connection: ClientConnection,
-        session: Session,
-        header: RequestHeader | None,
-        later: Deferred,
-        pending: PendingResponse,
-    ) -> PendingResponse:
-        """Do the work of an answer on a thread; nothing is read from the connection meanwhile."""
-        left = False
-        pending.encode = given_parts
-
-        def abandon() -> None:
-            nonlocal left
-            left = True
-            connection.end_long()
-            self._threads.withdraw(work)
-
-        def done(work: asyncio.Future[Any]) -> None:
-            stops, defect = work.cancelled(), None if work.cancelled() else work.exception()
-            if left:
-                return
-            connection.end_long()
-            if stops or defect is not None:
-                if defect is not None:
-                    _log.error("login failed", connection=connection.id, exc_info=defect)
-                pending.complete(CloseConnection("the login can't be checked"))
-                return
+    async def _responded(self, connection: ClientConnection, respond: Callable[[], bytes]) -> bytes:
+        """The mechanism's answer. A thread does what takes long; nothing is read from the connection meanwhile."""
+        while True:
             try:
-                respond = partial(later.then, work.result())
-                reply = self._answer(connection, session, header, respond, pending)
-            except CloseConnection as error:
-                reply = None
-                pending.complete(error)
-            if reply is not None and reply is not pending:
-                pending.complete(reply)
-
-        pending.abandon = abandon
-        connection.begin_long()
-        work = self._threads.run(connection.client_host, later.work)
-        work.add_done_callback(done)
-        return pending
+                return respond()
+            except Deferred as deferred:
+                later = deferred
+            connection.begin_long()
+            try:
+                work = self._threads.run(connection.client_host, later.work)
+                outcome = await unless_left(work, partial(self._threads.withdraw, work))
+            except (asyncio.CancelledError, Exception) as error:
+                if isinstance(error, Exception):
+                    _log.error("login failed", connection=connection.id, exc_info=error)
+                raise CloseConnection("the login can't be checked") from None
+            finally:
+                connection.end_long()
+            respond = partial(later.then, outcome)
 
     def _complete(self, connection: ClientConnection, session: Session) -> float:
         """Let the client in. Returns the session's seconds, 0 for without end; raises SaslError."""
@@ -304,31 +276,33 @@ class AuthenticatingService:
         self.succeeded += 1
         return lifetime
 
-    def _refuse(
-        self,
-        connection: ClientConnection,
-        session: Session,
-        parts: Parts | None,
-        reason: str,
-        pending: PendingResponse | None = None,
-    ) -> PendingResponse:
-        """Answer after a delay, and close the connection. ``pending`` is the answer's place if it has one already."""
+    async def _refused(
+        self, connection: ClientConnection, session: Session, parts: Parts | None, reason: str
+    ) -> Parts | None:
+        """Answer after a delay, and close the connection."""
         self.failed += 1
         session.server = None
         connection.stop_reading()
-        place = pending or PendingResponse()
-        what = f"authentication failed: {reason}"
+        delayed: Result[None] = Result()
+        timer = self._clock.call_later(self._delay(), delayed.give, None)
+        try:
+            await delayed
+        except GeneratorExit:
+            timer.cancel()
+            raise
+        self._clock.call_later(0, self._close, connection, f"authentication failed: {reason}")
+        return parts
 
-        def answer() -> None:
-            place.complete(parts)
-            if not connection.busy:
-                connection.close(what)
-            else:
-                self._clock.call_later(_SEND_SECONDS, connection.close, what)
+    def _close(self, connection: ClientConnection, what: str) -> None:
+        """Close once the answer is sent, or can't be."""
+        if connection.busy:
+            self._clock.call_later(_SEND_SECONDS, connection.close, what)
+        else:
+            connection.close(what)
 
-        timer = self._clock.call_later(self._delay(), answer)
-        place.abandon = timer.cancel
-        return place
+
+def _reply(work: Coroutine[Any, None, Parts | None]) -> Reply:
+    return reply_of(Running(work).start())
 
 
 def _by_user(session: Session) -> str:

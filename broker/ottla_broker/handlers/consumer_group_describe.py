@@ -11,7 +11,7 @@ from ottla_broker.coordinator.group.modern.describe import MemberDescription, Na
 from ottla_broker.handlers.api import DESCRIBE, DESCRIPTIONS, GROUP, TOPIC, Api
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
 from ottla_broker.handlers.group_descriptions import described_groups, hides, refused
-from ottla_broker.handlers.turns import Steps
+from ottla_broker.handlers.inline import pause
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import consumer_group_describe as wire
@@ -30,17 +30,17 @@ _TOPIC = 64
 """What a topic of an assignment has besides its partitions, in bytes."""
 
 
-def handle(
+async def handle(
     ctx: RequestContext, request: wire.ConsumerGroupDescribeRequest
-) -> Steps[wire.ConsumerGroupDescribeResponse]:
-    def describe(group_id: str) -> Steps[wire.DescribedGroup]:
-        return _describe(ctx, group_id, request.include_authorized_operations)
+) -> wire.ConsumerGroupDescribeResponse:
+    async def describe(group_id: str) -> wire.DescribedGroup:
+        return await _describe(ctx, group_id, request.include_authorized_operations)
 
-    groups = yield from described_groups(request.group_ids, describe, _size, wire.DescribedGroup)
+    groups = await described_groups(request.group_ids, describe, _size, wire.DescribedGroup)
     return wire.ConsumerGroupDescribeResponse(groups=groups)
 
 
-def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> Steps[wire.DescribedGroup]:
+async def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> wire.DescribedGroup:
     if not ctx.authorize(AclResource.GROUP, group_id):
         return wire.DescribedGroup(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id=group_id)
     found = ctx.services.groups.describe_consumer_group(group_id)
@@ -51,8 +51,8 @@ def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> Step
     for each in found.members:
         members.append(_member(each))
         names.update(name for _, name, _ in (*each.assigned, *each.target))
-        yield 5 + len(each.assigned) + len(each.target)
-    hidden = yield from hides(ctx, names)
+        await pause(5 + len(each.assigned) + len(each.target))
+    hidden = await hides(ctx, names)
     if hidden is not None:
         return refused(wire.DescribedGroup, group_id, hidden)
     return wire.DescribedGroup(

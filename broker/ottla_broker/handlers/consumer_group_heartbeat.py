@@ -13,7 +13,7 @@ from ottla_broker.coordinator.group.modern.heartbeats import Heartbeat, Heartbea
 from ottla_broker.coordinator.group.modern.member import Partitions, partitions_of
 from ottla_broker.handlers.api import DESCRIBE, GROUP, READ, TOPIC, Api, MiB
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.network.pending_response import PendingResponse
+from ottla_broker.handlers.inline import Result
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import consumer_group_heartbeat as wire
@@ -32,9 +32,9 @@ API = Api(
 R = TypeVar("R", wire.ConsumerGroupHeartbeatResponse, ShareGroupHeartbeatResponse)
 
 
-def handle(
+async def handle(
     ctx: RequestContext, request: wire.ConsumerGroupHeartbeatRequest
-) -> PendingResponse | wire.ConsumerGroupHeartbeatResponse:
+) -> wire.ConsumerGroupHeartbeatResponse:
     for name in request.subscribed_topic_names or ():
         if not ctx.authorize(AclResource.TOPIC, name):
             return wire.ConsumerGroupHeartbeatResponse(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
@@ -53,13 +53,9 @@ def handle(
         may_see=lambda name: ctx.shows(AclResource.TOPIC, name),
         needs_member_id=ctx.version >= 1,
     )
-    pending = PendingResponse()
-
-    def reply(answer: HeartbeatAnswer) -> None:
-        pending.complete(answered(answer, wire.ConsumerGroupHeartbeatResponse))
-
-    ctx.services.groups.consumer_heartbeat(request.group_id, heartbeat, reply)
-    return pending
+    answer: Result[HeartbeatAnswer] = Result()
+    ctx.services.groups.consumer_heartbeat(request.group_id, heartbeat, answer.give)
+    return answered(await answer, wire.ConsumerGroupHeartbeatResponse)
 
 
 def _owned(topics: Sequence[wire.HeartbeatTopicPartitions] | None) -> Partitions | None:

@@ -30,6 +30,8 @@ class RequestContext:
             counted it yet; ``busy_since``: since when it does, besides, on the monotonic clock, or 0.
         exempt: whether no quota applies, as to requests between brokers.
         throttle_ms: what the handler wants the client to wait after the response.
+        in_turns: whether it takes turns with everything else; ``waited``: for how many seconds it has waited for what
+            its handler waits for.
     """
 
     __slots__ = (
@@ -39,10 +41,12 @@ class RequestContext:
         "connection",
         "correlation_id",
         "exempt",
+        "in_turns",
         "rules",
         "services",
         "throttle_ms",
         "version",
+        "waited",
     )
 
     def __init__(
@@ -61,7 +65,8 @@ class RequestContext:
         self.connection = connection
         self.correlation_id = correlation_id
         self.busy_seconds = self.busy_since = 0.0
-        self.exempt = False
+        self.exempt = self.in_turns = False
+        self.waited = 0.0
         self.throttle_ms = 0
 
     def begin_work(self) -> None:

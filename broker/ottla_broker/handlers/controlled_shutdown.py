@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, Api
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import in_task
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,
@@ -21,8 +22,8 @@ async def handle(ctx: RequestContext, request: ControlledShutdownRequest) -> Con
         if ctx.version >= _BROKER_EPOCH_SINCE and request.broker_epoch < 0:
             # For no registration: a process that was replaced could have sent it.
             raise KafkaError(ErrorCode.STALE_BROKER_EPOCH)
-        remaining = await ctx.services.member.controller.controlled_shutdown(
-            request.broker_id, request.broker_epoch
+        remaining = await in_task(
+            ctx.services.member.controller.controlled_shutdown(request.broker_id, request.broker_epoch)
         )
     except KafkaError as error:
         return ControlledShutdownResponse(error_code=error.code)

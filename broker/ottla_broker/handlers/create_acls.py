@@ -10,6 +10,7 @@ from ottla_broker.controller.api import Outcome
 from ottla_broker.handlers.acl_requests import NO_AUTHORIZER, code_of
 from ottla_broker.handlers.api import ALTER, CLUSTER, Api, MiB
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import in_task
 from ottla_protocol.acls import (
     CLUSTER_NAME,
     AclBinding,
@@ -38,7 +39,7 @@ async def handle(ctx: RequestContext, request: wire.CreateAclsRequest) -> wire.C
     bindings = [_binding(ctx, creation) for creation in request.creations]
     outcomes: list[Outcome] = [_check(binding) for binding in bindings]
     valid = [n for n, outcome in enumerate(outcomes) if outcome.error is ErrorCode.NONE]
-    for index, outcome in zip(valid, await acls.create([bindings[n] for n in valid]), strict=True):
+    for index, outcome in zip(valid, await in_task(acls.create([bindings[n] for n in valid])), strict=True):
         outcomes[index] = outcome
     return wire.CreateAclsResponse(results=[_result(outcome) for outcome in outcomes])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla_broker.handlers.api import Api
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import in_task
 from ottla_broker.handlers.token_requests import not_stored, principal_of, tokens_of
 from ottla_broker.store.api import StoreError
 from ottla_protocol.acls import AclOperation, AclResource
@@ -43,7 +44,7 @@ async def handle(ctx: RequestContext, request: CreateDelegationTokenRequest) -> 
         if any(kind != _USER for kind in types) or not all(each.principal_name for each in request.renewers):
             raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE)
         renewers = dict.fromkeys(f"{each.principal_type}:{each.principal_name}" for each in request.renewers)
-        token = await tokens.create(owner, requester, list(renewers), request.max_lifetime_ms)
+        token = await in_task(tokens.create(owner, requester, list(renewers), request.max_lifetime_ms))
     except KafkaError as error:
         response.error_code = error.code
         return response

@@ -10,6 +10,7 @@ from collections import Counter
 from ottla_broker.controller.api import MorePartitions, Outcome
 from ottla_broker.handlers.api import ALTER, TOPIC, Api
 from ottla_broker.handlers.context import THROTTLED, RequestContext
+from ottla_broker.handlers.inline import in_task
 from ottla_broker.tasks import unhurried
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
@@ -40,7 +41,7 @@ async def handle(ctx: RequestContext, request: CreatePartitionsRequest) -> Creat
     ]
     refused = {topic.name for topic in wanted if not ctx.accepts_mutation(_added(ctx, topic), strict_since=3)}
     wanted = [topic for topic in wanted if topic.name not in refused]
-    done = await ctx.services.controller.create_partitions(wanted, request.validate_only)
+    done = await in_task(ctx.services.controller.create_partitions(wanted, request.validate_only))
     outcomes = {topic.name: outcome for topic, outcome in zip(wanted, done, strict=True)}
     outcomes.update(dict.fromkeys(refused, _THROTTLED))
     results = []

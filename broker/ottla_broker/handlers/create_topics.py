@@ -12,6 +12,7 @@ from ottla_broker.config.describe import describe_topic
 from ottla_broker.controller.api import CreatedTopic, NewTopic
 from ottla_broker.handlers.api import CREATE, TOPIC, Api
 from ottla_broker.handlers.context import THROTTLED, RequestContext
+from ottla_broker.handlers.inline import in_task
 from ottla_broker.tasks import unhurried
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode
@@ -37,7 +38,7 @@ async def handle(ctx: RequestContext, request: wire.CreateTopicsRequest) -> wire
         for topic in refused
     }
     wanted = [topic for topic in wanted if topic.name not in bad]
-    created = await ctx.services.controller.create_topics(wanted, request.validate_only)
+    created = await in_task(ctx.services.controller.create_topics(wanted, request.validate_only))
     outcomes = {outcome.name: outcome for outcome in created} | bad
     results = []
     async for name in unhurried(asked):

@@ -6,14 +6,12 @@ Kafka.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
 from ottla_broker.controller.api import Outcome
 from ottla_broker.handlers.acl_requests import NO_AUTHORIZER, acl_filter
 from ottla_broker.handlers.api import ALTER, CLUSTER, Api, MiB
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import in_task, pause
 from ottla_broker.handlers.made_later import made_later
-from ottla_broker.handlers.turns import Steps
 from ottla_protocol.acls import AclBinding, AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import delete_acls as wire
@@ -21,23 +19,20 @@ from ottla_protocol.messages import delete_acls as wire
 API = Api(31, (0, 3), needs={CLUSTER: ALTER}, memory=MiB, coded=200)
 
 
-def handle(ctx: RequestContext, request: wire.DeleteAclsRequest) -> Steps[Awaitable[wire.DeleteAclsResponse]]:
-    """A short request may delete all rules: its answer is encoded in turns."""
-    yield 1
-    return _delete(ctx, request)
-
-
-async def _delete(ctx: RequestContext, request: wire.DeleteAclsRequest) -> wire.DeleteAclsResponse:
+async def handle(ctx: RequestContext, request: wire.DeleteAclsRequest) -> wire.DeleteAclsResponse:
     acls = ctx.services.acls
     if not ctx.authorize(AclResource.CLUSTER):
         return _refused(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, None)
     if acls is None:
         return _refused(request, ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER}.")
     filters = [acl_filter(ctx, each) for each in request.filters]
+    every = await in_task(acls.delete(filters))
+    # A short request may delete all rules.
+    await pause(sum(map(len, every)))
     return wire.DeleteAclsResponse(
         filter_results=[
             wire.DeleteAclsFilterResult(error_message=None, matching_acls=made_later(found, _matching))
-            for found in await acls.delete(filters)
+            for found in every
         ]
     )
 

@@ -5,28 +5,25 @@ The response waits until all live followers have deleted the records too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ottla_broker.handlers.api import DELETE, TOPIC, Api
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import OPENED, Steps
-from ottla_broker.network.pending_response import PendingResponse
-from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
+from ottla_broker.handlers.inline import pause
+from ottla_broker.handlers.turns import OPENED
+from ottla_broker.handlers.waits import until_reached
+from ottla_broker.replica.delayed_produce import Awaited
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import delete_records as wire
 
 API = Api(21, (0, 2), needs={TOPIC: DELETE})
 
 
-def handle(
-    ctx: RequestContext, request: wire.DeleteRecordsRequest
-) -> Steps[wire.DeleteRecordsResponse | PendingResponse]:
+async def handle(ctx: RequestContext, request: wire.DeleteRecordsRequest) -> wire.DeleteRecordsResponse:
     topics = []
     waiting: list[wire.DeleteRecordsPartitionResult] = []
     awaited: list[Awaited] = []
     for topic in request.topics:
         if not topic.partitions:  # Kafka leaves it out
-            yield 1
+            await pause(1)
             continue
         answers = []
         info = ctx.services.metadata.topic(topic.name)
@@ -47,20 +44,15 @@ def handle(
                     awaited.append(Awaited(partition.when_deleted, answer.low_watermark))
             except KafkaError as error:
                 answer.error_code = error.code
-            yield work
-        yield 1
+            await pause(work)
+        await pause(1)
         topics.append(wire.DeleteRecordsTopicResult(name=topic.name, partitions=answers))
     response = wire.DeleteRecordsResponse(topics=topics)
     if not awaited:
         return response
 
-    def run(outcomes: Sequence[Outcome]) -> None:
-        for answer, (error, low_watermark) in zip(waiting, outcomes, strict=True):
-            answer.error_code = error
-            answer.low_watermark = low_watermark
-        pending.complete(response)
-
-    delayed = DelayedProduce(awaited, ctx.services.clock, run)
-    pending = PendingResponse(delayed.abandon)
-    delayed.start(request.timeout_ms)
-    return pending
+    outcomes = await until_reached(ctx, awaited, request.timeout_ms)
+    for answer, outcome in zip(waiting, outcomes, strict=True):
+        answer.error_code = outcome.error
+        answer.low_watermark = outcome.offset
+    return response

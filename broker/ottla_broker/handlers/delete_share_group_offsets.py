@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from ottla_broker.coordinator.share.state_batches import TopicIdPartition
 from ottla_broker.handlers.api import DELETE, GROUP, READ, TOPIC, Api, MiB
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import Result
 from ottla_broker.handlers.share_requests import services
-from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.delete_share_group_offsets import (
@@ -28,20 +28,12 @@ API = Api(
 )
 
 
-def handle(
+async def handle(
     ctx: RequestContext, request: DeleteShareGroupOffsetsRequest
-) -> PendingResponse | DeleteShareGroupOffsetsResponse:
-    pending = PendingResponse()
+) -> DeleteShareGroupOffsetsResponse:
+    changed: Result[Mapping[TopicIdPartition, KafkaError | None]] = Result()
     answers: dict[bytes, DeleteShareGroupOffsetsResponseTopic] = {}
     others: list[DeleteShareGroupOffsetsResponseTopic] = []
-
-    def changed(results: Mapping[TopicIdPartition, KafkaError | None]) -> None:
-        for (topic_id, _), error in results.items():
-            answer = answers[topic_id]
-            if error is not None and not answer.error_code:
-                answer.error_code, answer.error_message = error.code, error.message
-        if not pending.done:
-            pending.complete(DeleteShareGroupOffsetsResponse(responses=[*answers.values(), *others]))
 
     try:
         group = ctx.services.groups.describe_share_group(request.group_id)
@@ -58,7 +50,11 @@ def handle(
                 answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 answer.error_message = f"The group has no offsets of the topic {name}."
                 others.append(answer)
-        services(ctx).offsets.delete(group, list(answers), changed)
+        services(ctx).offsets.delete(group, list(answers), changed.give)
     except KafkaError as error:
         return DeleteShareGroupOffsetsResponse(error_code=error.code, error_message=error.message)
-    return pending
+    for (topic_id, _), outcome in (await changed).items():
+        answer = answers[topic_id]
+        if outcome is not None and not answer.error_code:
+            answer.error_code, answer.error_message = outcome.code, outcome.message
+    return DeleteShareGroupOffsetsResponse(responses=[*answers.values(), *others])

@@ -19,8 +19,8 @@ API = Api(
 )
 
 
-def handle(ctx: RequestContext, request: wire.DeleteShareGroupStateRequest) -> Any:
-    return serve(_STATE_API, ctx, request)
+async def handle(ctx: RequestContext, request: wire.DeleteShareGroupStateRequest) -> Any:
+    return await serve(_STATE_API, ctx, request)
 
 
 def _begin(

@@ -7,12 +7,11 @@ are both refused, as by KRaft controllers.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable
 
 from ottla_broker.controller.api import ZERO_ID, TopicToDelete
 from ottla_broker.handlers.api import DELETE, TOPIC, Api, MiB
 from ottla_broker.handlers.context import THROTTLED, RequestContext
-from ottla_broker.tasks import unhurried
+from ottla_broker.handlers.inline import in_task, pause
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import delete_topics as wire
@@ -21,9 +20,7 @@ from ottla_protocol.messages import delete_topics as wire
 API = Api(20, (0, 6), needs={TOPIC: DELETE}, memory=4 * MiB)
 
 
-def handle(
-    ctx: RequestContext, request: wire.DeleteTopicsRequest
-) -> wire.DeleteTopicsResponse | Awaitable[wire.DeleteTopicsResponse]:
+async def handle(ctx: RequestContext, request: wire.DeleteTopicsRequest) -> wire.DeleteTopicsResponse:
     wanted = (
         request.topics
         if ctx.version >= 6
@@ -32,14 +29,11 @@ def handle(
     if not ctx.services.config.delete_topic_enable:
         code = ErrorCode.INVALID_REQUEST if ctx.version < 3 else ErrorCode.TOPIC_DELETION_DISABLED
         return wire.DeleteTopicsResponse(responses=[_failed(topic, code, None) for topic in wanted])
-    return _delete(ctx, wanted)
-
-
-async def _delete(ctx: RequestContext, wanted: list[wire.DeleteTopicState]) -> wire.DeleteTopicsResponse:
     counts = Counter(_meaning(ctx, topic) for topic in wanted)
     refused: list[wire.DeletableTopicResult] = []
     accepted: list[TopicToDelete] = []
-    async for topic in unhurried(wanted):
+    for topic in wanted:
+        await pause(5)
         if (topic.name is None) == (topic.topic_id == ZERO_ID):
             what = "Neither topic name nor id were specified."
             if topic.name is not None:
@@ -56,7 +50,7 @@ async def _delete(ctx: RequestContext, wanted: list[wire.DeleteTopicState]) -> w
             refused.append(_failed(topic, ErrorCode.THROTTLING_QUOTA_EXCEEDED, THROTTLED))
         else:
             accepted.append(TopicToDelete(topic.name, topic.topic_id))
-    outcomes = await ctx.services.controller.delete_topics(accepted)
+    outcomes = await in_task(ctx.services.controller.delete_topics(accepted))
     deleted = [
         wire.DeletableTopicResult(
             name=it.name, topic_id=it.topic_id, error_code=it.error, error_message=it.message

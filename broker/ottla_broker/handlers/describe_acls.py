@@ -12,8 +12,8 @@ from typing import Final
 from ottla_broker.handlers.acl_requests import NO_AUTHORIZER, acl_filter
 from ottla_broker.handlers.api import CLUSTER, DESCRIBE, DESCRIPTIONS, MOST_ANSWER, Api
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import pause
 from ottla_broker.handlers.made_later import made_later
-from ottla_broker.handlers.turns import Steps
 from ottla_protocol.acls import AclEntry, ResourcePattern
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import describe_acls as wire
@@ -26,7 +26,7 @@ _SIZE: Final = 16
 Found = tuple[ResourcePattern, Collection[AclEntry]]
 
 
-def handle(ctx: RequestContext, request: wire.DescribeAclsRequest) -> Steps[wire.DescribeAclsResponse]:
+async def handle(ctx: RequestContext, request: wire.DescribeAclsRequest) -> wire.DescribeAclsResponse:
     acls = ctx.services.acls
     if acls is None:
         return wire.DescribeAclsResponse(
@@ -36,7 +36,7 @@ def handle(ctx: RequestContext, request: wire.DescribeAclsRequest) -> Steps[wire
     resources: list[Found] = []
     size = 0
     for pattern, every in list(acls.rules):
-        yield 1
+        await pause(1)
         if not wanted.finds_pattern(pattern):
             continue
         entries = [each for each in every if wanted.finds_entry(each)]
@@ -46,7 +46,7 @@ def handle(ctx: RequestContext, request: wire.DescribeAclsRequest) -> Steps[wire
         resources.append((pattern, every if len(entries) == len(every) else entries))
         size += _SIZE + len(pattern.name)
         size += sum(_SIZE + len(each.principal) + len(each.host) for each in entries)
-        yield len(every) // 2
+        await pause(len(every) // 2)
         if size > MOST_ANSWER:
             return wire.DescribeAclsResponse(
                 error_code=ErrorCode.INVALID_REQUEST,

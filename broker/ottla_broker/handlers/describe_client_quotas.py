@@ -11,8 +11,8 @@ from typing import Final
 from ottla_broker.controller.client_quotas import Component, Entity
 from ottla_broker.handlers.api import CLUSTER, DESCRIBE_CONFIGS, DESCRIPTIONS, MOST_ANSWER, Api
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import pause
 from ottla_broker.handlers.made_later import made_later
-from ottla_broker.handlers.turns import Steps
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import describe_client_quotas as wire
 
@@ -25,9 +25,9 @@ _SIZE: Final = 100
 """About how many bytes an entry has in the response, besides its names."""
 
 
-def handle(
+async def handle(
     ctx: RequestContext, request: wire.DescribeClientQuotasRequest
-) -> Steps[wire.DescribeClientQuotasResponse]:
+) -> wire.DescribeClientQuotasResponse:
     found: list[tuple[Entity, Mapping[str, float]]] = []
     size = 0
     try:
@@ -41,7 +41,7 @@ def handle(
                     ErrorCode.INVALID_REQUEST,
                     "The quotas don't fit into a response; ask for fewer by a filter.",
                 )
-            yield 1
+            await pause(1)
     except KafkaError as error:
         return wire.DescribeClientQuotasResponse(
             error_code=error.code, error_message=error.message, entries=None

@@ -20,7 +20,7 @@ API = Api(60, (0, 1), describes_cluster=True)
 _BROKERS, _CONTROLLERS = 1, 2
 
 
-def handle(ctx: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
+async def handle(ctx: RequestContext, request: DescribeClusterRequest) -> DescribeClusterResponse:
     if request.endpoint_type == _CONTROLLERS:
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,

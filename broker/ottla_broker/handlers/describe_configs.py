@@ -20,7 +20,7 @@ from ottla_broker.controller.config_admin import check_own_id
 from ottla_broker.controller.validation import check_topic_name
 from ottla_broker.handlers.api import CLUSTER, DESCRIBE_CONFIGS, DESCRIPTIONS, GROUP, MOST_ANSWER, TOPIC, Api
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import Steps
+from ottla_broker.handlers.inline import pause
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import describe_configs as wire
@@ -33,7 +33,7 @@ API = Api(
 )
 
 
-def handle(ctx: RequestContext, request: wire.DescribeConfigsRequest) -> Steps[wire.DescribeConfigsResponse]:
+async def handle(ctx: RequestContext, request: wire.DescribeConfigsRequest) -> wire.DescribeConfigsResponse:
     results = []
     size = 0
     # A resource that is named twice is described once: each has hundreds of configs.
@@ -49,14 +49,14 @@ def handle(ctx: RequestContext, request: wire.DescribeConfigsRequest) -> Steps[w
                     "The configs of the resources before it fill the response; ask for fewer at a time.",
                 )
             entries = _describe(ctx, resource)
-            yield len(entries)
+            await pause(len(entries))
             result.configs = [_entry(ctx, request, entry) for entry in entries]
             size += sum(map(_size, result.configs))
-            yield len(entries)
+            await pause(len(entries))
         except KafkaError as error:
             result.error_code = error.code
             result.error_message = error.message or ""
-        yield 1
+        await pause(1)
         results.append(result)
     return wire.DescribeConfigsResponse(results=results)
 

@@ -10,9 +10,9 @@ from typing import Final
 from ottla_broker.controller.delegation_tokens import size_of
 from ottla_broker.handlers.api import DESCRIBE, DESCRIPTIONS, MOST_ANSWER, Api
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import pause
 from ottla_broker.handlers.made_later import made_later
 from ottla_broker.handlers.token_requests import principal_of, tokens_of
-from ottla_broker.handlers.turns import Steps
 from ottla_broker.store.token_nodes import TokenInfo
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -25,9 +25,9 @@ _WORK: Final = 4
 """The work of a look at a token, for which rules may be asked twice, besides its renewers."""
 
 
-def handle(
+async def handle(
     ctx: RequestContext, request: wire.DescribeDelegationTokenRequest
-) -> Steps[wire.DescribeDelegationTokenResponse]:
+) -> wire.DescribeDelegationTokenResponse:
     try:
         tokens = tokens_of(ctx)
     except KafkaError as error:
@@ -55,7 +55,7 @@ def handle(
             if size > MOST_ANSWER:
                 # Tokens of Kafka may be larger than those that are made here.
                 return wire.DescribeDelegationTokenResponse(error_code=ErrorCode.INVALID_REQUEST)
-        yield _WORK + len(token.renewers)
+        await pause(_WORK + len(token.renewers))
 
     def described(token: TokenInfo) -> wire.DescribedDelegationToken:
         return _described(token, tokens.hmac_of(token.token_id))

@@ -7,7 +7,7 @@ broker their ids hash to. A group without members here may have some in ZooKeepe
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla_broker.coordinator.group.metadata_limit import MEMBER
@@ -15,7 +15,7 @@ from ottla_broker.coordinator.group.states import GroupState
 from ottla_broker.coordinator.old_consumers import COORDINATED_TYPE
 from ottla_broker.handlers.api import DESCRIBE, DESCRIPTIONS, GROUP, MOST_ANSWER, Api
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
-from ottla_broker.handlers.turns import Steps
+from ottla_broker.handlers.inline import in_task, pause
 from ottla_broker.store.api import StoreError
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
@@ -33,9 +33,7 @@ _LISTED = 5
 _PORTION = 100
 
 
-def handle(
-    ctx: RequestContext, request: wire.DescribeGroupsRequest
-) -> Steps[wire.DescribeGroupsResponse | Awaitable[wire.DescribeGroupsResponse]]:
+async def handle(ctx: RequestContext, request: wire.DescribeGroupsRequest) -> wire.DescribeGroupsResponse:
     groups = []
     elsewhere: list[wire.DescribedGroup] = []
     coordinated = ctx.services.coordinated()
@@ -43,7 +41,7 @@ def handle(
     described = 0
     # A group that is named twice is described once: its members may be many.
     for group_id in dict.fromkeys(request.groups):
-        yield 1
+        await pause(1)
         if not ctx.authorize(AclResource.GROUP, group_id):
             code = ErrorCode.GROUP_AUTHORIZATION_FAILED
             groups.append(wire.DescribedGroup(error_code=code, group_id=group_id))
@@ -56,7 +54,7 @@ def handle(
             continue
         found = (coordinated and coordinated.describe(group_id)) or ctx.services.groups.describe(group_id)
         group = wire.DescribedGroup(group_id=group_id)
-        described += yield from _describe(ctx, request, group, found)
+        described += await _describe(ctx, request, group, found)
         groups.append(group)
         if in_zookeeper is not None and found.error == _NONE and not found.members:
             if group_id in in_zookeeper.coordinated:
@@ -67,7 +65,7 @@ def handle(
     response = wire.DescribeGroupsResponse(groups=groups)
     if in_zookeeper is None or not elsewhere:
         return response
-    return _with_those_in_zookeeper(ctx, request, response, elsewhere, in_zookeeper, described)
+    return await _with_those_in_zookeeper(ctx, request, response, elsewhere, in_zookeeper, described)
 
 
 async def _with_those_in_zookeeper(
@@ -87,7 +85,7 @@ async def _with_those_in_zookeeper(
         found = None
         try:
             if answers:
-                found = await in_zookeeper.describe(group.group_id)
+                found = await in_task(in_zookeeper.describe(group.group_id))
         except (StoreError, TimeoutError):
             answers = False
         if not answers:
@@ -95,19 +93,18 @@ async def _with_those_in_zookeeper(
             group.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             continue
         if found is not None:
-            steps = _describe(ctx, request, group, found)
-            described += await ctx.services.turns.run(steps, ctx.connection)
+            described += await _describe(ctx, request, group, found)
     return response
 
 
-def _describe(
+async def _describe(
     ctx: RequestContext,
     request: wire.DescribeGroupsRequest,
     group: wire.DescribedGroup,
     found: GroupDescription,
-) -> Steps[int]:
+) -> int:
     """Fill in a group; returns the bytes of its members."""
-    yield len(found.members) // _LISTED
+    await pause(len(found.members) // _LISTED)
     described = 0
     for done, (member, metadata, assignment) in enumerate(found.members, 1):
         group.members.append(
@@ -122,7 +119,7 @@ def _describe(
         )
         described += MEMBER + len(metadata) + len(assignment)
         if done % _PORTION == 0:
-            yield _PORTION
+            await pause(_PORTION)
     group.error_code = found.error
     group.group_state = found.state
     group.protocol_type = found.protocol_type

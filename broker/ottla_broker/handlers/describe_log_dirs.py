@@ -6,12 +6,12 @@ sizes of its files are added up. Version 3 has an error for the whole request, 4
 
 from __future__ import annotations
 
-import asyncio
 import os.path
 
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.api import CLUSTER, DESCRIBE, Api, MiB
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import pause
 from ottla_broker.log import names
 from ottla_broker.log.log import Log
 from ottla_protocol.errors import ErrorCode
@@ -38,9 +38,8 @@ async def handle(ctx: RequestContext, request: wire.DescribeLogDirsRequest) -> w
             result.total_bytes, result.usable_bytes = folder.files.space(folder.path)
             prefix = f"{folder.path}/"
             topics: dict[str, wire.DescribeLogDirsTopic] = {}
-            for done, log in enumerate(logs, 1):
-                if done % _SLICE == 0:
-                    await asyncio.sleep(0)
+            for log in logs:
+                await pause(5)
                 if not str(log.path).startswith(prefix):
                     continue
                 try:

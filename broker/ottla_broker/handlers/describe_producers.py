@@ -7,7 +7,8 @@ from typing import Final
 from ottla_broker.controller.validation import check_topic_name
 from ottla_broker.handlers.api import LISTS, READ, TOPIC, Api, MiB
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import OPENED, Steps
+from ottla_broker.handlers.inline import pause
+from ottla_broker.handlers.turns import OPENED
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages import describe_producers as wire
 
@@ -17,9 +18,9 @@ _PORTION: Final = 200
 """A partition may have thousands of producers."""
 
 
-def handle(
+async def handle(
     ctx: RequestContext, request: wire.DescribeProducersRequest
-) -> Steps[wire.DescribeProducersResponse]:
+) -> wire.DescribeProducersResponse:
     topics = []
     for topic in request.topics:
         answers = []
@@ -35,7 +36,7 @@ def handle(
                 partition.check_readable(-1, any_replica=True)
                 for p in list(partition.log.producers.producers.values()):
                     if len(answer.active_producers) % _PORTION == _PORTION - 1:
-                        yield _PORTION
+                        await pause(_PORTION)
                     answer.active_producers.append(
                         wire.ProducerState(
                             producer_id=p.producer_id,
@@ -49,7 +50,7 @@ def handle(
             except KafkaError as error:
                 answer.error_code = error.code
                 answer.error_message = error.message
-            yield work + len(answer.active_producers) % _PORTION
-        yield 1
+            await pause(work + len(answer.active_producers) % _PORTION)
+        await pause(1)
         topics.append(wire.TopicResponse(name=topic.name, partitions=answers))
     return wire.DescribeProducersResponse(topics=topics)

@@ -15,8 +15,9 @@ from ottla_broker.coordinator.share.state_batches import UNINITIALIZED, ShareSta
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.api import DESCRIBE, GROUP, TOPIC, Api, MiB
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import Result, pause
 from ottla_broker.handlers.share_requests import services
-from ottla_broker.handlers.turns import OPENED, Steps
+from ottla_broker.handlers.turns import OPENED
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.lag import unread
@@ -44,12 +45,12 @@ async def handle(
     groups = {group.group_id: group for group in request.groups}.values()
     answers: list[wire.DescribeShareGroupOffsetsResponseGroup] = []
     elsewhere: list[_Elsewhere] = []
-    described: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    described: Result[None] = Result()
 
     def answered(answer: wire.DescribeShareGroupOffsetsResponseGroup) -> None:
         answers.append(answer)
-        if len(answers) == len(groups) and not described.done():
-            described.set_result(None)
+        if len(answers) == len(groups):
+            described.give(None)
 
     asked = [_Group(ctx, group, elsewhere) for group in groups]
     for group in asked:
@@ -57,7 +58,7 @@ async def handle(
     if asked:
         await described
     for group in asked:
-        await ctx.services.turns.run(group.steps(), ctx.connection)
+        await group.fill()
     if elsewhere and ctx.version >= _HAS_LAG:
         await _add_lags(ctx, elsewhere)
     return wire.DescribeShareGroupOffsetsResponse(groups=answers)
@@ -111,7 +112,7 @@ class _Group:
     )
 
     def describe(self, answered: _Answered) -> None:
-        """Find the group's states; :meth:`steps` adds them to the answer."""
+        """Find the group's states; :meth:`fill` adds them to the answer."""
         group_id = self._wanted.group_id
         ctx = self._ctx
         try:
@@ -136,13 +137,13 @@ class _Group:
 
         services(ctx).offsets.describe(group, self._places(group), found)
 
-    def steps(self) -> Steps[None]:
+    async def fill(self) -> None:
         """Add the partitions to the answer: for its lag, a log may have to be opened."""
         known = {bytes(topic.topic_id): topic for topic in self._topics}
         for (topic_id, index), state in sorted(self._states.items(), key=lambda each: each[0]):
             topic = known[topic_id]
             partition = self._ctx.services.replicas.partition(topic.topic_name, index)
-            yield 1 if partition is None or partition.is_open else OPENED
+            await pause(1 if partition is None or partition.is_open else OPENED)
             topic.partitions.append(self._partition(topic.topic_name, index, state))
 
     def _places(self, group: ShareGroup) -> list[TopicIdPartition]:

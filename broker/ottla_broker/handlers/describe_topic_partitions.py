@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ottla_broker.handlers.api import DESCRIBE, TOPIC, Api
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
-from ottla_broker.handlers.turns import Steps
+from ottla_broker.handlers.inline import pause
 from ottla_broker.log.names import is_topic_name
 from ottla_broker.metadata.cache import ClientTopic
 from ottla_protocol.acls import AclResource
@@ -19,9 +19,9 @@ from ottla_protocol.messages import describe_topic_partitions as wire
 API = Api(75, (0, 0), needs={TOPIC: DESCRIBE}, describes_cluster=True)
 
 
-def handle(
+async def handle(
     ctx: RequestContext, request: wire.DescribeTopicPartitionsRequest
-) -> Steps[wire.DescribeTopicPartitionsResponse]:
+) -> wire.DescribeTopicPartitionsResponse:
     metadata = ctx.services.metadata
     metadata.check_brokers()
     cursor = request.cursor
@@ -37,13 +37,13 @@ def handle(
         if not sees(AclResource.TOPIC, name):
             forbidden.add(name)
         if number % 100 == 0:
-            yield 50
+            await pause(50)
     if all_topics:
         names -= forbidden
     room = max(min(ctx.services.config.max_request_partition_size_limit, request.response_partition_limit), 1)
     response = wire.DescribeTopicPartitionsResponse()
     for name in sorted(name for name in names if name >= first):
-        yield 1
+        await pause(1)
         start = 0 if cursor is None or name != first else cursor.partition_index
         if room == 0:
             response.next_cursor = wire.ResponseCursor(topic_name=name, partition_index=start)
@@ -56,13 +56,13 @@ def handle(
             legal = is_topic_name(name)
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if legal else ErrorCode.INVALID_TOPIC_EXCEPTION
             response.topics.append(_failed(name, code, ctx.operations(AclResource.TOPIC, name)))
-            yield 10
+            await pause(10)
             continue
         info = topic.info
         end = min(start + room, len(info.partitions))
         response.topics.append(_topic(ctx, topic, start, end))
         room -= max(end - start, 0)
-        yield max(end - start, 0)
+        await pause(max(end - start, 0))
         if end < len(info.partitions):
             response.next_cursor = wire.ResponseCursor(topic_name=name, partition_index=end)
             break

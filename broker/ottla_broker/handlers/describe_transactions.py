@@ -5,7 +5,7 @@ from __future__ import annotations
 from ottla_broker.handlers.api import DESCRIBE, LISTS, TOPIC, TRANSACTIONAL_ID, Api
 from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import Steps
+from ottla_broker.handlers.inline import pause
 from ottla_protocol.acls import AclResource
 from ottla_protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -17,11 +17,11 @@ from ottla_protocol.messages.describe_transactions import (
 API = Api(65, (0, 0), coordinated=True, needs={TRANSACTIONAL_ID: DESCRIBE, TOPIC: DESCRIBE}, answer=LISTS)
 
 
-def handle(ctx: RequestContext, request: DescribeTransactionsRequest) -> Steps[DescribeTransactionsResponse]:
+async def handle(ctx: RequestContext, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
     states = []
     for transactional_id in dict.fromkeys(request.transactional_ids):
         states.append(_describe(ctx, transactional_id))
-        yield 1 + len(states[-1].topics)
+        await pause(1 + len(states[-1].topics))
     return DescribeTransactionsResponse(transaction_states=states)
 
 

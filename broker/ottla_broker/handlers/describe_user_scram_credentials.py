@@ -11,8 +11,8 @@ from typing import Final
 
 from ottla_broker.handlers.api import CLUSTER, DESCRIBE, LISTS, Api, MiB
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import pause
 from ottla_broker.handlers.made_later import made_later
-from ottla_broker.handlers.turns import Steps
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import describe_user_scram_credentials as wire
 from ottla_protocol.sasl.mechanism import CODES
@@ -26,19 +26,19 @@ _NUMBERS: Final = {mechanism: number for number, mechanism in CODES.items()}
 Asked = tuple[str, int, Mapping[str, ScramCredential] | None]
 
 
-def handle(
+async def handle(
     ctx: RequestContext, request: wire.DescribeUserScramCredentialsRequest
-) -> Steps[wire.DescribeUserScramCredentialsResponse]:
+) -> wire.DescribeUserScramCredentialsResponse:
     known = ctx.services.scram.describe()
     found: list[Asked] = []
     if request.users:
         for name, count in Counter(user.name for user in request.users).items():
             found.append((name, count, known.get(name)))
-            yield 1
+            await pause(1)
     else:
         for name, credentials in list(known.items()):
             found.append((name, 1, credentials))
-            yield 1
+            await pause(1)
     return wire.DescribeUserScramCredentialsResponse(results=made_later(found, _result))
 
 

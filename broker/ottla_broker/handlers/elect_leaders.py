@@ -11,6 +11,7 @@ from typing import Final
 from ottla_broker.controller.api import Outcome, Partition
 from ottla_broker.handlers.api import ALTER, CLUSTER, Api, MiB
 from ottla_broker.handlers.context import RequestContext, client_timeout
+from ottla_broker.handlers.inline import in_task
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import elect_leaders as wire
@@ -33,8 +34,10 @@ async def handle(ctx: RequestContext, request: wire.ElectLeadersRequest) -> wire
         ctx.check(AclResource.CLUSTER)
         if request.election_type not in (_PREFERRED, _UNCLEAN):
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        outcomes = await ctx.services.controller.elect_leaders(
-            wanted, unclean=request.election_type == _UNCLEAN, timeout=client_timeout(request.timeout_ms)
+        outcomes = await in_task(
+            ctx.services.controller.elect_leaders(
+                wanted, unclean=request.election_type == _UNCLEAN, timeout=client_timeout(request.timeout_ms)
+            )
         )
     except KafkaError as error:
         code = error.code

@@ -6,11 +6,12 @@ TRANSACTION_ABORTABLE, and 5 raises the epoch of the producer (KIP-890).
 
 from __future__ import annotations
 
+from ottla_broker.coordinator.transaction.coordinator import ProducerResult
 from ottla_broker.coordinator.transaction.metadata import Producer
 from ottla_broker.handlers.api import TRANSACTIONAL_ID, WRITE, Api
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import Result
 from ottla_broker.handlers.transactions import TRY_AGAIN, must_try_again, producer_error
-from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
@@ -20,31 +21,18 @@ _HAS_FENCED = 2
 _RAISES_EPOCH = 5
 
 
-def handle(ctx: RequestContext, request: EndTxnRequest) -> PendingResponse | EndTxnResponse:
+async def handle(ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
     producer = Producer(request.producer_id, request.producer_epoch)
     if must_try_again(ctx, request.transactional_id, producer, ApiKey.END_TXN):
         return EndTxnResponse(error_code=TRY_AGAIN)
-    pending = PendingResponse()
+    transactions = ctx.services.transactions
     if ctx.version >= _RAISES_EPOCH:
-        ctx.services.transactions.end_with_bump(
-            request.transactional_id,
-            producer,
-            request.committed,
-            lambda ended: pending.complete(
-                EndTxnResponse(
-                    error_code=ended.error,
-                    producer_id=ended.producer_id,
-                    producer_epoch=ended.producer_epoch,
-                )
-            ),
+        raised: Result[ProducerResult] = Result()
+        transactions.end_with_bump(request.transactional_id, producer, request.committed, raised.give)
+        now = await raised
+        return EndTxnResponse(
+            error_code=now.error, producer_id=now.producer_id, producer_epoch=now.producer_epoch
         )
-        return pending
-    ctx.services.transactions.end(
-        request.transactional_id,
-        producer,
-        request.committed,
-        lambda error: pending.complete(
-            EndTxnResponse(error_code=producer_error(error, ctx.version >= _HAS_FENCED))
-        ),
-    )
-    return pending
+    ended: Result[int] = Result()
+    transactions.end(request.transactional_id, producer, request.committed, ended.give)
+    return EndTxnResponse(error_code=producer_error(await ended, ctx.version >= _HAS_FENCED))

@@ -11,16 +11,15 @@ their rack if it has a selector (KIP-392). Readers of committed records get the 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, READ, TOPIC, Api
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.fetch_request import Fetch
 from ottla_broker.handlers.follower_fetch import FollowerFetch
-from ottla_broker.handlers.turns import OPENED_AT_ONCE, Steps
+from ottla_broker.handlers.turns import OPENED_AT_ONCE
+from ottla_broker.handlers.waits import until_grown
 from ottla_broker.metadata.client_quotas import QuotaKind
-from ottla_broker.network.pending_response import PendingResponse
-from ottla_broker.replica.delayed_fetch import DelayedFetch
 from ottla_broker.replica.fetch_session import FetchContext
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -47,14 +46,16 @@ _FORMAT_2_SINCE = 4
 """The first version whose clients read format 2, and all before it."""
 
 
-def handle(
-    ctx: RequestContext, request: FetchRequest, consumers: type[Fetch] = Fetch
-) -> FetchResponse | PendingResponse | Steps[Any]:
-    """Read what the request asks for. ``consumers``: how consumers read, where they read in another way."""
-    if ctx.version < _FORMAT_2_SINCE and consumers is Fetch:
-        from ottla_broker.handlers import old_fetch
+async def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
+    if ctx.version >= _FORMAT_2_SINCE:
+        return await _fetch(ctx, request, Fetch)
+    from ottla_broker.handlers import old_fetch
 
-        return old_fetch.handle(ctx, request, handle)
+    return await old_fetch.converted(ctx, request, await _fetch(ctx, request, old_fetch.OldFetch))
+
+
+async def _fetch(ctx: RequestContext, request: FetchRequest, consumers: type[Fetch]) -> FetchResponse:
+    """Read what the request asks for; wait if that is too little. ``consumers``: how consumers read."""
     replica_id = request.replica_id
     if replica_id < 0:
         replica_id = request.replica_state.replica_id
@@ -62,22 +63,42 @@ def handle(
         if not ctx.authorize(AclResource.CLUSTER):
             return _refuse(request)
         ctx.exempt = True
+    sessions = ctx.services.fetch_sessions
     try:
-        context = ctx.services.fetch_sessions.context(
-            request, uses_ids=ctx.version >= 13, of_follower=replica_id >= 0
-        )
+        context = sessions.context(request, uses_ids=ctx.version >= 13, of_follower=replica_id >= 0)
     except KafkaError as error:
         return FetchResponse(error_code=error.code)
     if replica_id >= 0:
         fetch: Fetch = FollowerFetch(ctx, request, context, replica_id)
     else:
         fetch = consumers(ctx, request, context)
-    if len(context.partitions) > OPENED_AT_ONCE and (
+    in_portions = len(context.partitions) > OPENED_AT_ONCE and (
         _takes_turns(request, context, replica_id) or fetch.opens_many(request)
-    ):
-        return _read_many(ctx, request, fetch, context)
-    size = fetch.read()
-    return _answer_or_wait(ctx, request, fetch, context, size)
+    )
+    size = await fetch.read_in_portions() if in_portions else fetch.read()
+    # An append to a partition that was read in an earlier turn has woken nothing.
+    if in_portions and size < fetch.min_bytes and not fetch.immediate and fetch.has_grown():
+        fetch.drop()
+        size = await fetch.read_in_portions()
+        if fetch.has_grown():
+            return fetch.response()
+    # As in Kafka, an unknown topic alone doesn't end the wait, unless there is nothing to wait for.
+    if fetch.immediate or size >= fetch.min_bytes or request.max_wait_ms <= 0 or not fetch.readable:
+        return fetch.response()
+    if not sessions.may_wait(context):
+        # As if its time were up: those that wait have as many partitions as are allowed.
+        return fetch.response()
+    places = fetch.places()
+    fetch.drop()
+    try:
+        await until_grown(ctx, places, fetch.min_bytes - size, request.max_wait_ms)
+    finally:
+        sessions.has_waited(context)
+    if in_portions:
+        await fetch.read_in_portions()
+    else:
+        fetch.read()
+    return fetch.response()
 
 
 def _takes_turns(request: FetchRequest, context: FetchContext, replica_id: int) -> bool:
@@ -87,69 +108,6 @@ def _takes_turns(request: FetchRequest, context: FetchContext, replica_id: int) 
     if replica_id < 0 or not context.incremental:
         return True
     return sum(len(topic.partitions) for topic in request.topics) > MANY
-
-
-def _read_many(
-    ctx: RequestContext, request: FetchRequest, fetch: Fetch, context: FetchContext
-) -> Steps[FetchResponse | PendingResponse]:
-    """Read very many partitions, in turns with everything else."""
-    size = yield from fetch.read_in_steps()
-    # An append to a partition that was read in an earlier turn has woken nothing.
-    if size < fetch.min_bytes and not fetch.immediate and fetch.has_grown():
-        fetch.drop()
-        size = yield from fetch.read_in_steps()
-        if fetch.has_grown():
-            return fetch.response()
-    in_turns = fetch.__class__ in (Fetch, FollowerFetch)
-    return _answer_or_wait(ctx, request, fetch, context, size, in_turns)
-
-
-def _answer_or_wait(
-    ctx: RequestContext,
-    request: FetchRequest,
-    fetch: Fetch,
-    context: FetchContext,
-    size: int,
-    in_turns: bool = False,
-) -> FetchResponse | PendingResponse:
-    # As in Kafka, an unknown topic alone doesn't end the wait, unless there is nothing to wait for.
-    if fetch.immediate or size >= fetch.min_bytes or request.max_wait_ms <= 0 or not fetch.readable:
-        return fetch.response()
-    sessions = ctx.services.fetch_sessions
-    if not sessions.may_wait(context):
-        # As if its time were up: those that wait have as many partitions as are allowed.
-        return fetch.response()
-    pending = PendingResponse()
-
-    def run() -> None:
-        sessions.has_waited(context)
-        if in_turns:
-            pending.complete(_read_again(fetch))
-            return
-        answer: FetchResponse | Exception
-        try:
-            fetch.read()
-            answer = fetch.response()
-        except Exception as error:
-            # A defect of the read, not of the append that woke this fetch: handled as in a fetch that didn't wait.
-            answer = error
-        pending.complete(answer)
-
-    def abandon() -> None:
-        sessions.has_waited(context)
-        waiting.abandon()
-
-    waiting = DelayedFetch(fetch.places(), fetch.min_bytes - size, ctx.services.clock, run)
-    fetch.drop()
-    pending.abandon = abandon
-    waiting.start(request.max_wait_ms)
-    return pending
-
-
-def _read_again(fetch: Fetch) -> Steps[FetchResponse]:
-    """Read very many partitions after the wait, in turns with everything else."""
-    yield from fetch.read_in_steps()
-    return fetch.response()
 
 
 def _refuse(request: FetchRequest) -> FetchResponse:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Final
 
+from ottla_broker.handlers.inline import pause
 from ottla_broker.handlers.turns import OPENED_AT_ONCE, TURN
 from ottla_broker.replica.fetch_session import FetchContext, FetchPartition
 from ottla_broker.replica.partition import Partition
@@ -22,7 +23,6 @@ from ottla_protocol.messages.fetch import (
 
 if TYPE_CHECKING:
     from ottla_broker.handlers.context import RequestContext
-    from ottla_broker.handlers.turns import Steps
     from ottla_broker.log.files import FileSlice
     from ottla_broker.log.reader import LogReader
     from ottla_broker.replica.delayed_fetch import DelayedFetch
@@ -94,7 +94,7 @@ class Fetch:
         """Read every partition of the request; returns the bytes found."""
         return self._read_some(self._context.partitions.values(), 0)
 
-    def read_in_steps(self) -> Steps[int]:
+    async def read_in_portions(self) -> int:
         """The same in portions."""
         specs = list(self._context.partitions.values())
         found = 0
@@ -106,7 +106,7 @@ class Fetch:
                 portion, work = portion[:OPENED_AT_ONCE], TURN
             found += self._read_some(portion, found)
             start += len(portion)
-            yield work
+            await pause(work)
         return found
 
     def opens_many(self, request: FetchRequest) -> bool:

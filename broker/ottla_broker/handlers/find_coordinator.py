@@ -7,15 +7,15 @@ coordinator of a share partition, whose key is ``group:topic id:partition``.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, DESCRIBE, GROUP, TRANSACTIONAL_ID, Api
 from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import in_task, pause
 from ottla_broker.handlers.services import Services
-from ottla_broker.handlers.turns import Steps
 from ottla_broker.metadata.cache import NO_LEADER
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla_broker.store.keys import decode_uuid
@@ -82,9 +82,7 @@ def _may_ask(ctx: RequestContext, kind: _Kind, key: str) -> bool:
     return ctx.authorize(kind.resource, CLUSTER_NAME if kind.resource is AclResource.CLUSTER else key)
 
 
-def handle(
-    ctx: RequestContext, request: FindCoordinatorRequest
-) -> Steps[FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]]:
+async def handle(ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     keys = list(dict.fromkeys(request.coordinator_keys)) if ctx.version >= 4 else [request.key]
     kind = _kind(ctx, request.key_type)
     if (
@@ -92,29 +90,16 @@ def handle(
         and ctx.services.metadata.topic(kind.topic) is None
         and any(_may_ask(ctx, kind, key) for key in keys[:_MOST_ASKED])
     ):
-        return _make_topic_first(ctx, request.key_type, kind.topic, keys)
-    found = yield from _each(ctx, request.key_type, keys)
-    return _answer(ctx, found)
-
-
-def _each(ctx: RequestContext, key_type: int, keys: Sequence[str]) -> Steps[list[Coordinator]]:
+        try:
+            await in_task(ctx.services.controller.ensure_topic(kind.topic))
+        except KafkaError as error:
+            _log.error("topic not made", topic=kind.topic, error=error.code.name, reason=error.message)
+            return _answer(ctx, [_failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE) for key in keys])
     found = []
     for key in keys:
-        found.append(_find(ctx, key_type, key))
-        yield 1
-    return found
-
-
-async def _make_topic_first(
-    ctx: RequestContext, key_type: int, topic: str, keys: Sequence[str]
-) -> FindCoordinatorResponse:
-    try:
-        await ctx.services.controller.ensure_topic(topic)
-    except KafkaError as error:
-        _log.error("topic not made", topic=topic, error=error.code.name, reason=error.message)
-        return _answer(ctx, [_failed(key, ErrorCode.COORDINATOR_NOT_AVAILABLE) for key in keys])
-    steps = _each(ctx, key_type, keys)
-    return _answer(ctx, await ctx.services.turns.run(steps, ctx.connection))
+        found.append(_find(ctx, request.key_type, key))
+        await pause(1)
+    return _answer(ctx, found)
 
 
 def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:

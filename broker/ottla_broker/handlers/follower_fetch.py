@@ -15,7 +15,6 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from ottla_broker.handlers.context import RequestContext
-    from ottla_broker.handlers.turns import Steps
     from ottla_broker.log.files import FileSlice
     from ottla_broker.replica.delayed_fetch import DelayedFetch
     from ottla_broker.replica.fetch_session import FetchContext, FetchPartition
@@ -61,9 +60,9 @@ class FollowerFetch(Fetch):
         self._recorded = True
         return found
 
-    def read_in_steps(self) -> Steps[int]:
+    async def read_in_portions(self) -> int:
         self._held_up.clear()
-        found = yield from super().read_in_steps()
+        found = await super().read_in_portions()
         self._recorded = True
         return found
 

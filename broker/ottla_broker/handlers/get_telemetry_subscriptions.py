@@ -18,7 +18,7 @@ from ottla_protocol.messages.get_telemetry_subscriptions import (
 API = Api(71, (0, 0), feature="client telemetry")
 
 
-def handle(
+async def handle(
     ctx: RequestContext, request: GetTelemetrySubscriptionsRequest
 ) -> GetTelemetrySubscriptionsResponse:
     telemetry = ctx.services.telemetry

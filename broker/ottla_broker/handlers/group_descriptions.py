@@ -6,12 +6,12 @@ that the client may not describe isn't described.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from typing import Final, TypeVar
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from typing import Any, Final, TypeVar
 
 from ottla_broker.handlers.api import MOST_ANSWER
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import Steps
+from ottla_broker.handlers.inline import pause
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -20,12 +20,12 @@ _PORTION: Final = 100
 G = TypeVar("G")
 
 
-def described_groups(
+async def described_groups(
     group_ids: Iterable[str],
-    describe: Callable[[str], Steps[G]],
+    describe: Callable[[str], Coroutine[Any, None, G]],
     size_of: Callable[[G], int],
     make: Callable[..., G],
-) -> Steps[list[G]]:
+) -> list[G]:
     """The groups, each once. ``size_of`` estimates a group's bytes; ``make`` is the class of their descriptions."""
     groups: list[G] = []
     size = 0
@@ -37,12 +37,12 @@ def described_groups(
                 "The groups before it fill the response; ask for it again.",
             )
             groups.append(refused(make, group_id, full))
-            yield 1
+            await pause(1)
             continue
-        described = yield from describe(group_id)
+        described = await describe(group_id)
         groups.append(described)
         size += size_of(described)
-        yield 5
+        await pause(5)
     return groups
 
 
@@ -51,7 +51,7 @@ def refused(make: Callable[..., G], group_id: str, error: KafkaError) -> G:
     return make(error_code=error.code, error_message=error.message, group_id=group_id)
 
 
-def hides(ctx: RequestContext, topics: Collection[str]) -> Steps[KafkaError | None]:
+async def hides(ctx: RequestContext, topics: Collection[str]) -> KafkaError | None:
     """Return why a group with these topics isn't described to the client; None if it may be."""
     for done, name in enumerate(topics, 1):
         if not ctx.shows(AclResource.TOPIC, name):
@@ -60,5 +60,5 @@ def hides(ctx: RequestContext, topics: Collection[str]) -> Steps[KafkaError | No
                 "The group has described topic(s) that the client is not authorized to describe.",
             )
         if done % _PORTION == 0:
-            yield _PORTION
+            await pause(_PORTION)
     return None

@@ -13,6 +13,6 @@ from ottla_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatRespons
 API = Api(12, (0, 4), coordinated=True, needs={GROUP: READ}, gate=GROUP)
 
 
-def handle(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+async def handle(ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     sender = Sender(request.member_id, request.group_instance_id, request.generation_id)
     return HeartbeatResponse(error_code=ctx.services.groups.heartbeat(request.group_id, sender))

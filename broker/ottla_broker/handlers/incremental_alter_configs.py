@@ -10,6 +10,7 @@ from ottla_broker.controller.api import ConfigChange, ConfigOperation, Outcome, 
 from ottla_broker.handlers.api import ALTER_CONFIGS, CLUSTER, GROUP, TOPIC, Api
 from ottla_broker.handlers.config_requests import answer_each, check_allowed, check_entries, supported_kind
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import in_task
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import incremental_alter_configs as wire
 from ottla_protocol.messages.alter_configs import AlterConfigsResourceResponse
@@ -37,7 +38,9 @@ async def _alter(ctx: RequestContext, resource: wire.AlterConfigsResource, valid
         changes = [_change(config) for config in resource.configs]
     except KafkaError as error:
         return Outcome(error.code, error.message)
-    return await ctx.services.controller.alter_configs(kind, resource.resource_name, changes, validate_only)
+    return await in_task(
+        ctx.services.controller.alter_configs(kind, resource.resource_name, changes, validate_only)
+    )
 
 
 def _change(config: wire.AlterableConfig) -> ConfigChange:

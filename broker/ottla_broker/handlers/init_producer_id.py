@@ -7,15 +7,13 @@ id and epoch to continue after an error (KIP-360). 2 is flexible, 4 has PRODUCER
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
 from ottla_broker.coordinator.transaction.coordinator import ProducerResult
 from ottla_broker.coordinator.transaction.metadata import Producer
 from ottla_broker.handlers.api import CLUSTER, TRANSACTIONAL_ID, WRITE, Api
 from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import Result, in_task
 from ottla_broker.handlers.transactions import TRY_AGAIN, must_try_again, producer_error
-from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import CLUSTER_NAME, AclOperation, AclResource
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -34,9 +32,7 @@ API = Api(
 _HAS_FENCED = 4
 
 
-def handle(
-    ctx: RequestContext, request: InitProducerIdRequest
-) -> InitProducerIdResponse | PendingResponse | Awaitable[InitProducerIdResponse]:
+async def handle(ctx: RequestContext, request: InitProducerIdRequest) -> InitProducerIdResponse:
     transactional_id = request.transactional_id
     if transactional_id is None:
         if not _is_idempotent_writer(ctx):
@@ -46,25 +42,20 @@ def handle(
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         return _error(ErrorCode.INVALID_REQUEST)
     if transactional_id is None:
-        return _allocate(ctx)
+        return await _allocate(ctx)
     expected = None if request.producer_id == -1 else Producer(request.producer_id, request.producer_epoch)
     if must_try_again(ctx, transactional_id, expected, ApiKey.INIT_PRODUCER_ID):
         return InitProducerIdResponse(error_code=TRY_AGAIN, producer_id=-1, producer_epoch=-1)
-    pending = PendingResponse()
-
-    def reply(result: ProducerResult) -> None:
-        pending.complete(
-            InitProducerIdResponse(
-                error_code=producer_error(result.error, ctx.version >= _HAS_FENCED),
-                producer_id=result.producer_id,
-                producer_epoch=result.producer_epoch,
-            )
-        )
-
+    initialized: Result[ProducerResult] = Result()
     ctx.services.transactions.init_producer_id(
-        transactional_id, request.transaction_timeout_ms, expected, reply, ctx.connection.age
+        transactional_id, request.transaction_timeout_ms, expected, initialized.give, ctx.connection.age
     )
-    return pending
+    now = await initialized
+    return InitProducerIdResponse(
+        error_code=producer_error(now.error, ctx.version >= _HAS_FENCED),
+        producer_id=now.producer_id,
+        producer_epoch=now.producer_epoch,
+    )
 
 
 def _is_idempotent_writer(ctx: RequestContext) -> bool:
@@ -76,7 +67,7 @@ def _is_idempotent_writer(ctx: RequestContext) -> bool:
 
 async def _allocate(ctx: RequestContext) -> InitProducerIdResponse:
     try:
-        producer_id = await ctx.services.controller.next_producer_id()
+        producer_id = await in_task(ctx.services.controller.next_producer_id())
     except KafkaError as error:
         return _error(error.code)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

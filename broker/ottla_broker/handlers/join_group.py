@@ -11,14 +11,14 @@ from __future__ import annotations
 from ottla_broker.coordinator.group.membership import DEFAULT_REASON, JoinRequest
 from ottla_broker.handlers.api import GROUP, READ, Api, MiB
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.network.pending_response import PendingResponse
+from ottla_broker.handlers.inline import Result
 from ottla_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 # About a thousand protocols, which a group compares for each member.
 API = Api(11, (0, 9), coordinated=True, needs={GROUP: READ}, gate=GROUP, memory=MiB // 4, is_bulky=True)
 
 
-def handle(ctx: RequestContext, request: JoinGroupRequest) -> PendingResponse:
+async def handle(ctx: RequestContext, request: JoinGroupRequest) -> JoinGroupResponse:
     version = ctx.version
     join = JoinRequest(
         member_id=request.member_id,
@@ -34,12 +34,10 @@ def handle(ctx: RequestContext, request: JoinGroupRequest) -> PendingResponse:
         can_skip_assignment=version >= 9,
         reason=request.reason or DEFAULT_REASON,
     )
-    pending = PendingResponse()
-
-    def reply(response: JoinGroupResponse) -> None:
-        # Null and empty mean the same; versions before 7 have no null.
-        response.protocol_name = response.protocol_name or ("" if version < 7 else None)
-        pending.complete(response)
-
-    ctx.services.groups.join(request.group_id, join, reply)
-    return pending
+    joined: Result[JoinGroupResponse] = Result()
+    ctx.services.groups.join(request.group_id, join, joined.give)
+    del request, join
+    response = await joined
+    # Null and empty mean the same; versions before 7 have no null.
+    response.protocol_name = response.protocol_name or ("" if version < 7 else None)
+    return response

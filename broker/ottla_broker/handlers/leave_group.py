@@ -14,7 +14,7 @@ from ottla_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupRes
 API = Api(13, (0, 5), coordinated=True, needs={GROUP: READ}, gate=GROUP, memory=2 * MiB, is_carried_out=True)
 
 
-def handle(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+async def handle(ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
     if ctx.version < 3:
         error, errors = ctx.services.groups.leave(
             request.group_id, [LeaveRequest(request.member_id, None, DEFAULT_REASON)]

@@ -13,7 +13,7 @@ from ottla_protocol.messages.list_client_metrics_resources import (
 API = Api(74, (0, 0), needs={CLUSTER: DESCRIBE_CONFIGS}, gate=CLUSTER)
 
 
-def handle(
+async def handle(
     ctx: RequestContext, request: ListClientMetricsResourcesRequest
 ) -> ListClientMetricsResourcesResponse:
     return ListClientMetricsResourcesResponse(

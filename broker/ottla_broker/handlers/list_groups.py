@@ -7,14 +7,13 @@ their own, and so does the broker that the id of a group in ZooKeeper hashes to.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from ottla_broker.handlers.api import DESCRIBE, GROUP, LISTS, Api
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import Steps
-from ottla_broker.tasks import unhurried
+from ottla_broker.handlers.inline import in_task, pause
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
@@ -28,9 +27,7 @@ API = Api(16, (0, 5), coordinated=True, needs={GROUP: DESCRIBE}, answer=LISTS)
 _PORTION = 100
 
 
-def handle(
-    ctx: RequestContext, request: ListGroupsRequest
-) -> Steps[ListGroupsResponse | Awaitable[ListGroupsResponse]]:
+async def handle(ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
     every = ctx.may(AclOperation.DESCRIBE, AclResource.CLUSTER)
     error, found = ctx.services.groups.list(request.states_filter, request.types_filter)
     coordinated = ctx.services.coordinated()
@@ -53,7 +50,7 @@ def handle(
                 )
             )
         if done % _PORTION == 0:
-            yield _PORTION // 2
+            await pause(_PORTION // 2)
     response = ListGroupsResponse(error_code=error, groups=groups)
     if in_zookeeper is None or not in_zookeeper.names:
         return response
@@ -62,8 +59,8 @@ def handle(
         # ZooKeeper isn't asked for a client that may not see the answer.
         if ctx.services.groups.may_be_in_zookeeper(name) and (every or ctx.shows(AclResource.GROUP, name)):
             there.append(name)
-        yield 1
-    return _with_those_in_zookeeper(request, response, there, in_zookeeper) if there else response
+        await pause(1)
+    return await _with_those_in_zookeeper(request, response, there, in_zookeeper) if there else response
 
 
 async def _with_those_in_zookeeper(
@@ -77,14 +74,15 @@ async def _with_those_in_zookeeper(
     from ottla_broker.coordinator.group.states import GroupState
     from ottla_broker.coordinator.old_consumers import ZOOKEEPER_TYPE
 
-    held = set(await in_zookeeper.with_consumers(names))
+    held = set(await in_task(in_zookeeper.with_consumers(names)))
     response.groups = [group for group in response.groups if group.group_id not in held]
     states = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     stable = GroupState.STABLE.value
     if (states and stable.lower() not in states) or (types and CLASSIC_TYPE not in types):
         return response
-    async for name in unhurried(sorted(held)):
+    for name in sorted(held):
+        await pause(1)
         response.groups.append(
             ListedGroup(
                 group_id=name, protocol_type=ZOOKEEPER_TYPE, group_state=stable, group_type=CLASSIC_TYPE

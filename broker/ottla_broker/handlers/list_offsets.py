@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, DESCRIBE, TOPIC, Api
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import OPENED, Steps, in_slices
+from ottla_broker.handlers.inline import in_slices, pause
+from ottla_broker.handlers.turns import OPENED
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import list_offsets as wire
@@ -34,14 +35,14 @@ DEBUGGING = -2
 _NOT_AVAILABLE_SINCE = 5
 
 
-def handle(ctx: RequestContext, request: wire.ListOffsetsRequest) -> Steps[wire.ListOffsetsResponse]:
+async def handle(ctx: RequestContext, request: wire.ListOffsetsRequest) -> wire.ListOffsetsResponse:
     seen: set[tuple[str, int]] = set()
     repeated: set[tuple[str, int]] = set()
     for topic in request.topics:
         for asked in topic.partitions:
             key = (topic.name, asked.partition_index)
             (repeated if key in seen else seen).add(key)
-        yield 1 + len(topic.partitions) // 10
+        await pause(1 + len(topic.partitions) // 10)
     replica_id = ctx.checked_replica(request.replica_id)
     topics = []
     for topic in request.topics:
@@ -71,7 +72,7 @@ def handle(ctx: RequestContext, request: wire.ListOffsetsRequest) -> Steps[wire.
                 if ctx.version == 0:
                     answer.old_style_offsets = _old_style(partition, asked, end, ctx.services.clock.now_ms())
                 else:
-                    yield from _find(partition, asked.timestamp, end, known, answer)
+                    await _find(partition, asked.timestamp, end, known, answer)
             except KafkaError as error:
                 answer.error_code = error.code
                 if error.code is ErrorCode.OFFSET_NOT_AVAILABLE and ctx.version < _NOT_AVAILABLE_SINCE:
@@ -79,15 +80,15 @@ def handle(ctx: RequestContext, request: wire.ListOffsetsRequest) -> Steps[wire.
             if ctx.version < 4:
                 # Unknown to these versions.
                 answer.leader_epoch = -1
-            yield work
-        yield 1
+            await pause(work)
+        await pause(1)
         topics.append(wire.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
     return wire.ListOffsetsResponse(topics=topics)
 
 
-def _find(
+async def _find(
     partition: Partition, timestamp: int, end: int, known: bool, answer: wire.ListOffsetsPartitionResponse
-) -> Steps[None]:
+) -> None:
     """``known``: ``end`` is certainly the end of the committed records. Raises KafkaError."""
     log = partition.log
     if timestamp == LATEST:
@@ -103,7 +104,7 @@ def _find(
         answer.leader_epoch = log.epochs.epoch_at(log.log_start_offset)
         return
     reader = log.reader
-    found = yield from in_slices(
+    found = await in_slices(
         reader.find_max_timestamp() if timestamp == MAX_TIMESTAMP else reader.find_timestamp(timestamp)
     )
     if found is not None and found[0] < end:

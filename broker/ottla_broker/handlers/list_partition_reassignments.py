@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ottla_broker.handlers.api import CLUSTER, DESCRIBE, Api, MiB
 from ottla_broker.handlers.context import RequestContext, client_timeout
+from ottla_broker.handlers.inline import in_task
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages import list_partition_reassignments as wire
 
@@ -19,7 +20,7 @@ async def handle(
     asked = request.topics
     wanted = None if asked is None else {(t.name, index) for t in asked for index in t.partition_indexes}
     try:
-        moves = await ctx.services.controller.reassignments(client_timeout(request.timeout_ms))
+        moves = await in_task(ctx.services.controller.reassignments(client_timeout(request.timeout_ms)))
     except KafkaError as error:
         return wire.ListPartitionReassignmentsResponse(error_code=error.code, error_message=error.message)
     topics: dict[str, wire.OngoingTopicReassignment] = {}

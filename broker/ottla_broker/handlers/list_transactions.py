@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ottla_broker.handlers.api import DESCRIBE, LISTS, TRANSACTIONAL_ID, Api
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import Steps
+from ottla_broker.handlers.inline import pause
 from ottla_protocol.acls import AclResource
 from ottla_protocol.messages.list_transactions import (
     ListTransactionsRequest,
@@ -20,7 +20,7 @@ API = Api(66, (0, 1), coordinated=True, needs={TRANSACTIONAL_ID: DESCRIBE}, answ
 _PORTION = 100
 
 
-def handle(ctx: RequestContext, request: ListTransactionsRequest) -> Steps[ListTransactionsResponse]:
+async def handle(ctx: RequestContext, request: ListTransactionsRequest) -> ListTransactionsResponse:
     error, unknown, found = ctx.services.transactions.list(
         request.state_filters, frozenset(request.producer_id_filters), request.duration_filter
     )
@@ -35,7 +35,7 @@ def handle(ctx: RequestContext, request: ListTransactionsRequest) -> Steps[ListT
                 )
             )
         if done % _PORTION == 0:
-            yield _PORTION // 2
+            await pause(_PORTION // 2)
     return ListTransactionsResponse(
         error_code=error, unknown_state_filters=unknown, transaction_states=states
     )

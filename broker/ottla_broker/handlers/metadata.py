@@ -10,7 +10,7 @@ encoding.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import partial
 from typing import Final, TypeVar
@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 from ottla_broker.controller.api import ZERO_ID
 from ottla_broker.handlers.api import CLUSTER, CREATE, DESCRIBE, LISTS, TOPIC, Api
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext, cluster_operations
-from ottla_broker.handlers.turns import Steps
+from ottla_broker.handlers.inline import in_task, pause
 from ottla_broker.log.names import is_topic_name
 from ottla_broker.metadata.cache import ClientTopic
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
@@ -35,9 +35,7 @@ MOST_CREATED: Final = 100
 """How many topics one request creates."""
 
 
-def handle(
-    ctx: RequestContext, request: wire.MetadataRequest
-) -> Steps[wire.MetadataResponse | Awaitable[wire.MetadataResponse]]:
+async def handle(ctx: RequestContext, request: wire.MetadataRequest) -> wire.MetadataResponse:
     metadata = ctx.services.metadata
     metadata.check_brokers()
     wanted = request.topics
@@ -48,20 +46,20 @@ def handle(
             if topic is not None:
                 found.append(_topic(ctx, request, topic))
                 # As many partitions are encoded.
-                yield 1 + len(topic.response.partitions) // 4
+                await pause(1 + len(topic.response.partitions) // 4)
             else:
-                yield 1
+                await pause(1)
         return _respond(ctx, request, found)
     if ctx.version < 12 and any(topic.name is None or topic.topic_id != ZERO_ID for topic in wanted):
         return _respond(ctx, request, [_refused(ctx, topic) for topic in wanted])
     ids = dict.fromkeys([topic.topic_id for topic in wanted if topic.topic_id != ZERO_ID])
     if ids:
-        return _respond(ctx, request, (yield from _each(ids, partial(_by_id, ctx, request))))
+        return _respond(ctx, request, (await _each(ids, partial(_by_id, ctx, request))))
     names = list(dict.fromkeys([topic.name for topic in wanted]))
     if request.allow_auto_topic_creation and ctx.services.config.auto_create_topics_enable:
         missing = []
         for wanted_name in names:
-            yield 1
+            await pause(1)
             if (
                 wanted_name is not None
                 and wanted_name not in metadata
@@ -70,7 +68,7 @@ def handle(
             ):
                 missing.append(wanted_name)
         if missing:
-            allowed_names = yield from _creatable(ctx, missing)
+            allowed_names = await _creatable(ctx, missing)
             refused = dict.fromkeys(missing, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
             for name in allowed_names:
                 del refused[name]
@@ -78,24 +76,24 @@ def handle(
             refused.update(dict.fromkeys(allowed_names[MOST_CREATED:], ErrorCode.LEADER_NOT_AVAILABLE))
             allowed_names = allowed_names[:MOST_CREATED]
             if allowed_names:
-                return _create_first(ctx, request, names, allowed_names, refused)
+                await _create(ctx, allowed_names, refused)
             by_name = partial(_by_name, ctx, request, errors=refused)
-            return _respond(ctx, request, (yield from _each(names, by_name)))
-    return _respond(ctx, request, (yield from _each(names, partial(_by_name, ctx, request))))
+            return _respond(ctx, request, await _each(names, by_name))
+    return _respond(ctx, request, (await _each(names, partial(_by_name, ctx, request))))
 
 
-def _each(
+async def _each(
     wanted: Iterable[T], describe: Callable[[T], wire.MetadataResponseTopic]
-) -> Steps[list[wire.MetadataResponseTopic]]:
+) -> list[wire.MetadataResponseTopic]:
     topics = []
     for each in wanted:
         topic = describe(each)
         topics.append(topic)
-        yield 1 + len(topic.partitions) // 4
+        await pause(1 + len(topic.partitions) // 4)
     return topics
 
 
-def _creatable(ctx: RequestContext, names: Sequence[str]) -> Steps[Sequence[str]]:
+async def _creatable(ctx: RequestContext, names: Sequence[str]) -> Sequence[str]:
     """The topics that the client may create, by a rule for the cluster or for the topic."""
     if ctx.may(AclOperation.CREATE, AclResource.CLUSTER):
         return names
@@ -103,26 +101,17 @@ def _creatable(ctx: RequestContext, names: Sequence[str]) -> Steps[Sequence[str]
     for name in names:
         if ctx.may(AclOperation.CREATE, AclResource.TOPIC, name):
             allowed.append(name)
-        yield 1
+        await pause(1)
     return allowed
 
 
-async def _create_first(
-    ctx: RequestContext,
-    request: wire.MetadataRequest,
-    names: Sequence[str | None],
-    missing: Sequence[str],
-    errors: dict[str, ErrorCode],
-) -> wire.MetadataResponse:
-    """Create the missing topics. ``errors``: of topics that may not be created."""
-    for name in missing:
+async def _create(ctx: RequestContext, names: Sequence[str], errors: dict[str, ErrorCode]) -> None:
+    """Create topics; ``errors`` gets those of topics that can't be created."""
+    for name in names:
         try:
-            await ctx.services.controller.ensure_topic(name)
+            await in_task(ctx.services.controller.ensure_topic(name))
         except KafkaError as error:
             errors[name] = error.code
-    by_name = partial(_by_name, ctx, request, errors=errors)
-    topics = await ctx.services.turns.run(_each(names, by_name), ctx.connection)
-    return _respond(ctx, request, topics)
 
 
 def _respond(

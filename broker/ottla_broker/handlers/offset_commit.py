@@ -7,7 +7,7 @@ in the embedded store. A partition that doesn't exist is refused alone; the othe
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from ottla_broker.coordinator import codes
@@ -16,8 +16,7 @@ from ottla_broker.coordinator.group.member import Sender
 from ottla_broker.coordinator.group.offsets import NO_EXPIRY, Committed
 from ottla_broker.handlers.api import GROUP, READ, TOPIC, Api
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import Steps
-from ottla_broker.network.pending_response import PendingResponse
+from ottla_broker.handlers.inline import Result, in_task, pause
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import offset_commit as wire
@@ -28,14 +27,14 @@ T = TypeVar("T")
 P = TypeVar("P")
 
 
-def commit_items(
+async def commit_items(
     ctx: RequestContext,
     request: Any,
     forbidden: int,
     committed: Callable[[Any], Committed],
     new_topic: Callable[..., T],
     new_partition: Callable[..., P],
-) -> Steps[tuple[list[CommitItem], list[P], list[T]]]:
+) -> tuple[list[CommitItem], list[P], list[T]]:
     """Return a request's commits, the answers of those partitions, and the response's topics, with all answers.
 
     A partition that can't be committed has its error. ``forbidden``: the error code for the request as a whole, if it
@@ -52,11 +51,11 @@ def commit_items(
             error = error_of(index)
             answer = new_partition(partition_index=index, error_code=error)
             answers.append(answer)
-            yield 1
+            await pause(1)
             if not error:
                 items.append((topic.name, index, committed(partition)))
                 waiting.append(answer)
-        yield 1
+        await pause(1)
         if answers:
             topics.append(new_topic(name=topic.name, partitions=answers))
     return items, waiting, topics
@@ -80,9 +79,7 @@ def _partition_errors(ctx: RequestContext, topic: str, forbidden: int) -> Callab
     return lambda index: codes.NONE if index in known else unknown
 
 
-def handle(
-    ctx: RequestContext, request: wire.OffsetCommitRequest
-) -> Steps[PendingResponse | wire.OffsetCommitResponse | Awaitable[wire.OffsetCommitResponse]]:
+async def handle(ctx: RequestContext, request: wire.OffsetCommitRequest) -> wire.OffsetCommitResponse:
     services = ctx.services
     now_ms = services.clock.now_ms()
     expire_ms = NO_EXPIRY if request.retention_time_ms == -1 else now_ms + request.retention_time_ms
@@ -99,29 +96,25 @@ def handle(
             expire_ms,
         )
 
-    items, waiting, topics = yield from commit_items(
+    items, waiting, topics = await commit_items(
         ctx, request, forbidden, committed, wire.OffsetCommitResponseTopic, wire.OffsetCommitResponsePartition
     )
     response = wire.OffsetCommitResponse(topics=topics)
     if not items:
         return response
     if ctx.version == 0:
-        return _to_zookeeper(ctx, request.group_id, items, waiting, response)
-    pending = PendingResponse()
-
-    def reply(errors: Sequence[int]) -> None:
-        for answer, error in zip(waiting, errors, strict=True):
-            answer.error_code = error
-        pending.complete(response)
-
+        return await _to_zookeeper(ctx, request.group_id, items, waiting, response)
+    written: Result[Sequence[int]] = Result()
     services.groups.commit(
         request.group_id,
         Sender(request.member_id, request.group_instance_id, request.generation_id_or_member_epoch),
         items,
-        reply,
+        written.give,
         ctx.version,
     )
-    return pending
+    for answer, error in zip(waiting, await written, strict=True):
+        answer.error_code = error
+    return response
 
 
 async def _to_zookeeper(
@@ -139,7 +132,7 @@ async def _to_zookeeper(
             answer.error_code = codes.OFFSET_METADATA_TOO_LARGE
         else:
             offsets[topic, index] = committed.offset
-    errors = await ctx.services.zookeeper_offsets.commit(group_id, offsets)
+    errors = await in_task(ctx.services.zookeeper_offsets.commit(group_id, offsets))
     for (topic, index, _), answer in zip(items, answers, strict=True):
         answer.error_code = answer.error_code or errors[topic, index]
     return response

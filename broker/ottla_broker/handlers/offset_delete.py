@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from ottla_broker.handlers.api import DELETE, GROUP, READ, TOPIC, Api
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import Steps
-from ottla_broker.network.pending_response import PendingResponse
+from ottla_broker.handlers.inline import Result, pause
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import offset_delete as wire
@@ -20,7 +19,7 @@ _FORBIDDEN = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 _UNKNOWN_PARTITION = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def handle(ctx: RequestContext, request: wire.OffsetDeleteRequest) -> Steps[PendingResponse]:
+async def handle(ctx: RequestContext, request: wire.OffsetDeleteRequest) -> wire.OffsetDeleteResponse:
     asked: list[tuple[str, int]] = []
     existing: list[tuple[str, int]] = []
     forbidden: set[str] = set()
@@ -29,27 +28,23 @@ def handle(ctx: RequestContext, request: wire.OffsetDeleteRequest) -> Steps[Pend
             forbidden.add(topic.name)
         info = ctx.services.metadata.topic(topic.name)
         known = () if info is None else info.partitions
-        yield 1
+        await pause(1)
         for partition in topic.partitions:
-            yield 1
+            await pause(1)
             key = (topic.name, partition.partition_index)
             asked.append(key)
             if partition.partition_index in known and topic.name not in forbidden:
                 existing.append(key)
-    pending = PendingResponse()
-
-    def reply(error: int, codes: dict[tuple[str, int], int]) -> None:
-        if error != _NONE:
-            pending.complete(wire.OffsetDeleteResponse(error_code=error))
-            return
-        topics: dict[str, wire.OffsetDeleteResponseTopic] = {}
-        for name, index in dict.fromkeys(asked):
-            topic = topics.setdefault(name, wire.OffsetDeleteResponseTopic(name=name, partitions=[]))
-            code = codes.get((name, index), _FORBIDDEN if name in forbidden else _UNKNOWN_PARTITION)
-            topic.partitions.append(
-                wire.OffsetDeleteResponsePartition(partition_index=index, error_code=code)
-            )
-        pending.complete(wire.OffsetDeleteResponse(topics=list(topics.values())))
-
-    ctx.services.groups.delete_offsets(request.group_id, existing, reply)
-    return pending
+    deleted: Result[tuple[int, dict[tuple[str, int], int]]] = Result()
+    ctx.services.groups.delete_offsets(
+        request.group_id, existing, lambda error, codes: deleted.give((error, codes))
+    )
+    error, codes = await deleted
+    if error != _NONE:
+        return wire.OffsetDeleteResponse(error_code=error)
+    topics: dict[str, wire.OffsetDeleteResponseTopic] = {}
+    for name, index in dict.fromkeys(asked):
+        answer = topics.setdefault(name, wire.OffsetDeleteResponseTopic(name=name, partitions=[]))
+        code = codes.get((name, index), _FORBIDDEN if name in forbidden else _UNKNOWN_PARTITION)
+        answer.partitions.append(wire.OffsetDeleteResponsePartition(partition_index=index, error_code=code))
+    return wire.OffsetDeleteResponse(topics=list(topics.values()))

@@ -8,14 +8,13 @@ from the embedded store.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from ottla_broker.coordinator.group.commits import Fetched
 from ottla_broker.handlers.api import DESCRIBE, GROUP, LISTS, TOPIC, Api, MiB
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import Steps
+from ottla_broker.handlers.inline import in_task, pause
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import offset_fetch as wire
@@ -29,19 +28,17 @@ _PORTION: Final = 500
 """Partitions that are looked up at a time."""
 
 
-def handle(
-    ctx: RequestContext, request: wire.OffsetFetchRequest
-) -> Steps[wire.OffsetFetchResponse | Awaitable[wire.OffsetFetchResponse]]:
+async def handle(ctx: RequestContext, request: wire.OffsetFetchRequest) -> wire.OffsetFetchResponse:
     if ctx.version == 0:
-        return _from_zookeeper(ctx, request)
+        return await _from_zookeeper(ctx, request)
     if ctx.version >= 8:
-        return (yield from _several(ctx, request))
+        return await _several(ctx, request)
     topics = None if request.topics is None else _asked(request.topics)
-    error, found = yield from _fetch(ctx, request.group_id, topics, request.require_stable)
+    error, found = await _fetch(ctx, request.group_id, topics, request.require_stable)
     if error != _NONE and ctx.version < 2:
         # Only partitions have an error code.
         found = [(name, [Fetched(index, error=error) for index in wanted]) for name, wanted in topics or ()]
-    answers = yield from _answers(found, wire.OffsetFetchResponseTopic, wire.OffsetFetchResponsePartition)
+    answers = await _answers(found, wire.OffsetFetchResponseTopic, wire.OffsetFetchResponsePartition)
     return wire.OffsetFetchResponse(error_code=error, topics=answers)
 
 
@@ -60,14 +57,14 @@ def _asked(
     return [(name, list(indexes)) for name, indexes in found.items()]
 
 
-def _fetch(
+async def _fetch(
     ctx: RequestContext,
     group_id: str,
     topics: Sequence[tuple[str, Sequence[int]]] | None,
     require_stable: bool,
     member_id: str | None = None,
     epoch: int = -1,
-) -> Steps[tuple[int, list[tuple[str, list[Fetched]]]]]:
+) -> tuple[int, list[tuple[str, list[Fetched]]]]:
     """The offsets of topics that the client may describe; the others get an error."""
     if not ctx.authorize(AclResource.GROUP, group_id):
         return int(ErrorCode.GROUP_AUTHORIZATION_FAILED), []
@@ -77,13 +74,13 @@ def _fetch(
         for each in found:
             if ctx.shows(AclResource.TOPIC, each[0]):
                 shown.append(each)
-            yield 1 + len(each[1])
+            await pause(1 + len(each[1]))
         return error, shown
     allowed: list[tuple[str, Sequence[int]]] = []
     for asked in topics:
         if ctx.authorize(AclResource.TOPIC, asked[0]):
             allowed.append(asked)
-        yield 1
+        await pause(1)
     error, found = ctx.services.groups.fetch(group_id, allowed[:0], require_stable, member_id, epoch)
     if error != _NONE:
         return error, []
@@ -92,7 +89,7 @@ def _fetch(
         if error != _NONE:
             return error, []
         found += part
-        yield sum(1 + len(wanted) for _, wanted in some)
+        await pause(sum(1 + len(wanted) for _, wanted in some))
     if len(allowed) < len(topics):
         code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         names = {name for name, _ in allowed}
@@ -116,28 +113,26 @@ def _some(topics: Sequence[tuple[str, Sequence[int]]]) -> Iterator[list[tuple[st
         yield portion
 
 
-def _several(ctx: RequestContext, request: wire.OffsetFetchRequest) -> Steps[wire.OffsetFetchResponse]:
+async def _several(ctx: RequestContext, request: wire.OffsetFetchRequest) -> wire.OffsetFetchResponse:
     groups = []
     # A group that is named twice is answered once, as to the first question.
     asked = {group.group_id: group for group in reversed(request.groups)}
     for group in reversed(asked.values()):
         topics = None if group.topics is None else _asked(group.topics)
-        error, found = yield from _fetch(
+        error, found = await _fetch(
             ctx, group.group_id, topics, request.require_stable, group.member_id, group.member_epoch
         )
-        answers = yield from _answers(
-            found, wire.OffsetFetchResponseTopics, wire.OffsetFetchResponsePartitions
-        )
-        yield 1
+        answers = await _answers(found, wire.OffsetFetchResponseTopics, wire.OffsetFetchResponsePartitions)
+        await pause(1)
         groups.append(
             wire.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error, topics=answers)
         )
     return wire.OffsetFetchResponse(groups=groups)
 
 
-def _answers(
+async def _answers(
     found: list[tuple[str, list[Fetched]]], topic: Callable[..., T], partition: Callable[..., object]
-) -> Steps[list[T]]:
+) -> list[T]:
     """The topics in the classes of the response: those before version 8 differ from the later ones."""
     topics = []
     last = None
@@ -158,7 +153,7 @@ def _answers(
             )
             for index, offset, leader_epoch, metadata, code in partitions
         ]
-        yield 1 + len(partitions) // 2
+        await pause(1 + len(partitions) // 2)
     return topics
 
 
@@ -169,9 +164,8 @@ async def _from_zookeeper(ctx: RequestContext, request: wire.OffsetFetchRequest)
     answers: dict[tuple[str, int], tuple[int, int]] = {}
     wanted: list[tuple[str, int]] = []
     group_allowed = ctx.authorize(AclResource.GROUP, request.group_id)
-    for number, key in enumerate(dict.fromkeys(asked), 1):
-        if number % _PORTION == 0:
-            await asyncio.sleep(0)
+    for key in dict.fromkeys(asked):
+        await pause(1)
         name, index = key
         info = services.metadata.topic(name)
         if not group_allowed:
@@ -182,7 +176,7 @@ async def _from_zookeeper(ctx: RequestContext, request: wire.OffsetFetchRequest)
             answers[key] = (-1, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
         else:
             wanted.append(key)
-    answers.update(await services.zookeeper_offsets.fetch(request.group_id, wanted))
+    answers.update(await in_task(services.zookeeper_offsets.fetch(request.group_id, wanted)))
     return wire.OffsetFetchResponse(
         topics=[
             wire.OffsetFetchResponseTopic(

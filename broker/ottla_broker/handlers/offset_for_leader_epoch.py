@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, DESCRIBE, TOPIC, Api
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.turns import OPENED, Steps
+from ottla_broker.handlers.inline import pause
+from ottla_broker.handlers.turns import OPENED
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages import offset_for_leader_epoch as wire
 
 API = Api(23, (0, 4), senders="clients and brokers", needs={TOPIC: DESCRIBE, CLUSTER: CLUSTER_ACTION})
 
 
-def handle(
+async def handle(
     ctx: RequestContext, request: wire.OffsetForLeaderEpochRequest
-) -> Steps[wire.OffsetForLeaderEpochResponse]:
+) -> wire.OffsetForLeaderEpochResponse:
     replica_id = ctx.checked_replica(request.replica_id)
     topics = []
     for topic in request.topics:
@@ -29,7 +30,7 @@ def handle(
                 answer.leader_epoch, answer.end_offset = partition.log.epoch_end_offset(asked.leader_epoch)
             except KafkaError as error:
                 answer.error_code = error.code
-            yield work
-        yield 1
+            await pause(work)
+        await pause(1)
         topics.append(wire.OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
     return wire.OffsetForLeaderEpochResponse(topics=topics)

@@ -10,19 +10,17 @@ being sent.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from ottla_broker.handlers.context import RequestContext
 from ottla_broker.handlers.converted_records import ConvertedRecords
 from ottla_broker.handlers.fetch_request import Fetch
-from ottla_broker.handlers.turns import Steps
+from ottla_broker.handlers.inline import unless_left
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.down_conversion import DownConversion
 from ottla_broker.log.files import FileSlice
-from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.fetch_session import FetchPartition
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
@@ -36,10 +34,6 @@ _KEPT_BYTES: Final = 4 * 1024 * 1024
 """Converted bytes that an answer may keep before it is sent: those of further partitions are made again."""
 _OF_ONE_GONE: Final = LogConfig()
 """The settings for records of a partition that has gone since they were found."""
-
-Serve = Callable[
-    ["RequestContext", FetchRequest, "type[Fetch]"], "FetchResponse | PendingResponse | Steps[Any]"
-]
 
 
 class OldFetch(Fetch):
@@ -82,65 +76,11 @@ class _Job:
         return kept
 
 
-def handle(
-    ctx: RequestContext, request: FetchRequest, serve: Serve
-) -> PendingResponse | Steps[PendingResponse]:
-    """Answer what ``serve`` answers, with converted records."""
-    answer = serve(ctx, request, OldFetch)
-    if isinstance(answer, PendingResponse | FetchResponse):
-        return _converted(ctx, request, answer)
-    return _converted_later(ctx, request, answer)
-
-
-def _converted_later(
-    ctx: RequestContext, request: FetchRequest, steps: Steps[FetchResponse | PendingResponse]
-) -> Steps[PendingResponse]:
-    answer = yield from steps
-    return _converted(ctx, request, answer)
-
-
-def _converted(
-    ctx: RequestContext, request: FetchRequest, answer: FetchResponse | PendingResponse
-) -> PendingResponse:
-    pending = PendingResponse()
-    if isinstance(answer, PendingResponse):
-        pending.abandon = answer.abandon
-        answer.put(_Conversion(ctx, request, answer, pending))
-    else:
-        _convert(ctx, request, answer, pending)
-    return pending
-
-
-class _Conversion:
-    """Stands in for the connection of a fetch that waits for data."""
-
-    def __init__(
-        self, ctx: RequestContext, request: FetchRequest, inner: PendingResponse, outer: PendingResponse
-    ) -> None:
-        self._ctx = ctx
-        self._request = request
-        self._inner = inner
-        self._outer = outer
-
-    def on_response_ready(self) -> None:
-        response: Any = self._inner.parts
-        self._outer.abandon = None
-        if isinstance(response, FetchResponse):
-            _convert(self._ctx, self._request, response, self._outer)
-        else:
-            self._outer.complete(response)
-
-    def close(self, reason: str | None) -> None:
-        raise RuntimeError(f"a response is encoded where it shouldn't be: {reason}")
-
-
-def _convert(
-    ctx: RequestContext, request: FetchRequest, response: FetchResponse, pending: PendingResponse
-) -> None:
+async def converted(ctx: RequestContext, request: FetchRequest, response: FetchResponse) -> FetchResponse:
+    """The response with converted records; it isn't made any more once the client has left."""
     jobs = _jobs(ctx, request, response)
     if not jobs:
-        pending.complete(response)
-        return
+        return response
     conversions = ctx.services.conversions
 
     def begin() -> None:
@@ -148,29 +88,15 @@ def _convert(
         for job in jobs:
             kept = job.begin(conversions.pause, kept)
 
-    def begun(future: asyncio.Future[None]) -> None:
-        if pending.done or future.cancelled():
-            return
-        error = future.exception()
-        if error is not None:
-            pending.complete(error)
-            return
-        for job in jobs:
-            if job.error is not None:
-                _refuse(job.answer, job.error)
-            elif job.size:
-                job.answer.records = ConvertedRecords(conversions, job.conversion, job.size, job.piece)
-            else:
-                job.answer.records = b""
-        pending.complete(response)
-
-    task = conversions.run_for_consumer(begin)
-
-    def abandon() -> None:
-        task.cancel()
-
-    pending.abandon = abandon
-    task.add_done_callback(begun)
+    await unless_left(conversions.run_for_consumer(begin))
+    for job in jobs:
+        if job.error is not None:
+            _refuse(job.answer, job.error)
+        elif job.size:
+            job.answer.records = ConvertedRecords(conversions, job.conversion, job.size, job.piece)
+        else:
+            job.answer.records = b""
+    return response
 
 
 def _jobs(ctx: RequestContext, request: FetchRequest, response: FetchResponse) -> list[_Job]:

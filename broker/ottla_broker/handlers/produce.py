@@ -21,7 +21,7 @@ from ottla_broker.events import get_logger
 from ottla_broker.handlers import slow_produce
 from ottla_broker.handlers.api import TOPIC, TRANSACTIONAL_ID, WRITE, Api, MiB
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import Result, Running, begin
+from ottla_broker.handlers.inline import Running, pause
 from ottla_broker.handlers.late_requests import is_uncertain
 from ottla_broker.handlers.produce_verification import (
     Failure,
@@ -30,14 +30,15 @@ from ottla_broker.handlers.produce_verification import (
     verification_of,
 )
 from ottla_broker.handlers.slow_produce import FORMAT_2_SINCE, CheckedRecords, check_codec
-from ottla_broker.handlers.turns import OPENED, OPENED_AT_ONCE, Steps
+from ottla_broker.handlers.turns import OPENED, OPENED_AT_ONCE
+from ottla_broker.handlers.waits import until_reached
 from ottla_broker.log.record_validation import QUICK_BYTES, Validated
 from ottla_broker.log.validator import RecordsRefused
 from ottla_broker.log.verification import UNVERIFIED
 from ottla_broker.metadata.client_quotas import QuotaKind
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_broker.network.pending_response import CloseConnection
-from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
+from ottla_broker.replica.delayed_produce import Awaited
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.produce import (
@@ -99,30 +100,52 @@ _WITHOUT_START_OFFSET = frozenset(
 """Errors of an append that Kafka answers without the log's start offset (``ReplicaManager.appendToLocalLog``)."""
 
 
-def handle(ctx: RequestContext, request: ProduceRequest) -> Any:
-    """Append what the request has; see :meth:`.Service.handle` for what is returned."""
-    count = 0
-    for topic in request.topic_data:
-        count += len(topic.partition_data)
+async def handle(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
+    """Append what the request has; without acks there is no response. Raises CloseConnection."""
+    count = _count(request)
+    produced = None
     if count > OPENED_AT_ONCE:
         opens_many = _count_closed(ctx, request) > OPENED_AT_ONCE
         if count > MANY or opens_many:
-            return _in_turns(ctx, request, opens_many)
-    return begin(_produce(ctx, request))
+            produced = _in_portions(ctx, request, opens_many)
+    if produced is None:
+        produced = _produce(ctx, request)
+    # Nothing that waits may hold the request: its records are as large as its frame.
+    del request
+    return await produced
 
 
-def _in_turns(ctx: RequestContext, request: ProduceRequest, opens_many: bool) -> Steps[Any]:
+def _count(request: ProduceRequest) -> int:
+    """The request's partitions."""
+    count = 0
+    for topic in request.topic_data:
+        count += len(topic.partition_data)
+    return count
+
+
+async def _in_portions(
+    ctx: RequestContext, request: ProduceRequest, opens_many: bool
+) -> ProduceResponse | None:
     """Each portion of the partitions is a request of its own. Nothing is read from the connection meanwhile."""
     from ottla_broker.handlers.sliced_produce import PORTION, WORK, join, portions
 
     # The request's buffer is used again before the last portion's turn.
     _keep(request)
-    answers = []
-    for portion in portions(request, OPENED_AT_ONCE if opens_many else PORTION):
-        work = WORK * portion.partitions + OPENED * _count_closed(ctx, portion.request)
-        answers.append((portion.continues, Running(_produce(ctx, portion.request))))
-        yield work
-    return begin(join(answers))
+    answers: list[tuple[bool, Running[ProduceResponse | None]]] = []
+    ctx.connection.begin_long()
+    try:
+        for portion in portions(request, OPENED_AT_ONCE if opens_many else PORTION):
+            work = WORK * portion.partitions + OPENED * _count_closed(ctx, portion.request)
+            answers.append((portion.continues, Running(_produce(ctx, portion.request)).start()))
+            await pause(work)
+        del request, portion
+        return await join(answers)
+    except GeneratorExit:
+        for _, running in answers:
+            running.abandon()
+        raise
+    finally:
+        ctx.connection.end_long()
 
 
 async def _produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | None:
@@ -341,15 +364,8 @@ def _may_take_long(request: ProduceRequest) -> bool:
 
 async def _committed(ctx: RequestContext, acks: int, timeout_ms: int, waits: Sequence[_Wait]) -> None:
     """Wait until the replicas in sync have the records, and put the errors into the answers."""
-    committed: Result[Sequence[Outcome]] = Result()
     awaited = [Awaited(partition.when_committed, end_offset) for _, partition, end_offset in waits]
-    delayed = DelayedProduce(awaited, ctx.services.clock, committed.give)
-    delayed.start(timeout_ms)
-    try:
-        outcomes = await committed
-    except GeneratorExit:
-        delayed.abandon()
-        raise
+    outcomes = await until_reached(ctx, awaited, timeout_ms)
     for (answer, partition, _), outcome in zip(waits, outcomes, strict=True):
         code = outcome.error
         try:

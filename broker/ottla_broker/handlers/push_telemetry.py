@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla_broker.handlers.api import Api
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import in_task
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 
@@ -15,13 +16,15 @@ async def handle(ctx: RequestContext, request: PushTelemetryRequest) -> PushTele
     telemetry = ctx.services.telemetry
     assert telemetry is not None
     try:
-        await telemetry.push(
-            request.client_instance_id,
-            request.subscription_id,
-            request.terminating,
-            request.compression_type,
-            request.metrics,
-            ctx.connection,
+        await in_task(
+            telemetry.push(
+                request.client_instance_id,
+                request.subscription_id,
+                request.terminating,
+                request.compression_type,
+                request.metrics,
+                ctx.connection,
+            )
         )
     except KafkaError as error:
         return PushTelemetryResponse(error_code=error.code)

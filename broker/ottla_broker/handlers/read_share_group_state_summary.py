@@ -20,8 +20,8 @@ API = Api(
 )
 
 
-def handle(ctx: RequestContext, request: wire.ReadShareGroupStateSummaryRequest) -> Any:
-    return serve(_STATE_API, ctx, request)
+async def handle(ctx: RequestContext, request: wire.ReadShareGroupStateSummaryRequest) -> Any:
+    return await serve(_STATE_API, ctx, request)
 
 
 def _begin(

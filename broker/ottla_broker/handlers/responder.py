@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from struct import Struct
 from typing import Any
 
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import in_slices
 from ottla_broker.handlers.route import Route
 from ottla_broker.handlers.services import Services
 from ottla_broker.metadata.client_quotas import QuotaKind
-from ottla_broker.network.pending_response import CloseConnection, PendingResponse
+from ottla_broker.network.pending_response import CloseConnection
 from ottla_broker.network.service import Parts
 from ottla_protocol.api_keys import api_name
 
@@ -25,18 +24,11 @@ _pack_flexible_header = Struct(">iib").pack
 
 
 class Responder:
-    """Owned by the loop thread. The dispatcher and long requests share it."""
+    """Owned by the loop thread."""
 
-    def __init__(self, services: Services, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, services: Services) -> None:
         self._clock = services.clock
         self._quotas = services.quotas
-        self._loop = loop
-        self._tasks: set[asyncio.Future[Any]] = set()
-
-    def close(self) -> None:
-        """Cancel handlers that still run."""
-        for task in list(self._tasks):
-            task.cancel()
 
     def throttle(self, route: Route, context: RequestContext, size: int, response: Any) -> None:
         """Count what the request has cost, and mute the connection of a client that exceeds a quota (KIP-124, KIP-219).
@@ -77,14 +69,18 @@ class Responder:
             now_ms = int(self._clock.monotonic() * 1000)
             self._quotas.record(QuotaKind.REQUEST, user, client_id, busy, now_ms)
 
-    def encode(self, route: Route, context: RequestContext, size: int, response: Any) -> Parts | None:
+    async def encode(self, route: Route, context: RequestContext, size: int, response: Any) -> Parts | None:
         """The parts of a response; None without one. ``size``: the request's bytes, which count for quotas."""
         measured = self._quotas.enabled
         if measured:
             self.throttle(route, context, size, response)
         parts = None
         if response is not None:
-            parts = self.framed(route, context, response.encode_parts(context.version))
+            if context.in_turns:
+                parts = await in_slices(response.encode_in_slices(context.version), route.api.coded)
+            else:
+                parts = response.encode_parts(context.version)
+            parts = self.framed(route, context, parts)
         if measured:
             self.count_rest(route, context)
         return parts
@@ -101,47 +97,6 @@ class Responder:
         # In its place: a second part would cost a small answer more than its bytes.
         parts[0][:0] = header  # type: ignore[index]
         return parts
-
-    def encode_pending(
-        self,
-        route: Route,
-        context: RequestContext,
-        size: int,
-        ended: Callable[[float], None] | None,
-        response: Any,
-    ) -> Parts | None:
-        """The parts of a response that was waited for; ``ended`` is called with the time of its end."""
-        try:
-            if isinstance(response, BaseException):
-                raise response
-            parts = self.encode(route, context, size, response)
-            if ended is not None:
-                ended(self._clock.monotonic())
-            return parts
-        except CloseConnection:
-            raise
-        except Exception as error:
-            raise self.failed(route, context, error) from error
-
-    def run(self, work: Awaitable[Any]) -> PendingResponse:
-        """Run a handler's coroutine, and complete the response with its result."""
-        pending = PendingResponse()
-        task = asyncio.ensure_future(work, loop=self._loop)
-        self._tasks.add(task)
-
-        def done(task: asyncio.Future[Any]) -> None:
-            self._tasks.discard(task)
-            if task.cancelled():
-                pending.complete(CloseConnection("the broker stops"))
-            elif (error := task.exception()) is not None:
-                pending.complete(error)
-            elif isinstance(answer := task.result(), PendingResponse):
-                pending.follow(answer)
-            else:
-                pending.complete(answer)
-
-        task.add_done_callback(done)
-        return pending
 
     def failed(self, route: Route, context: RequestContext, error: BaseException) -> CloseConnection:
         """Log a defect of this broker; only this client's connection is closed."""

@@ -13,7 +13,7 @@ from ottla_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, S
 API = Api(36, (0, 2))
 
 
-def handle(ctx: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
+async def handle(ctx: RequestContext, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(
         error_code=ErrorCode.ILLEGAL_SASL_STATE,
         error_message="SaslAuthenticate request received after successful authentication",

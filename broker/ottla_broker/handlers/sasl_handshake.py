@@ -13,5 +13,5 @@ from ottla_protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHan
 API = Api(17, (0, 1))
 
 
-def handle(ctx: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+async def handle(ctx: RequestContext, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)

@@ -10,6 +10,7 @@ from ottla_broker.coordinator.share.sessions import INITIAL
 from ottla_broker.coordinator.share.state_batches import TopicIdPartition
 from ottla_broker.handlers.api import GROUP, READ, TOPIC, Api, MiB
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import Result
 from ottla_broker.handlers.share_requests import (
     AckResults,
     acknowledge,
@@ -20,7 +21,6 @@ from ottla_broker.handlers.share_requests import (
     leader_of,
     services,
 )
-from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import share_acknowledge as wire
 
@@ -28,9 +28,7 @@ from ottla_protocol.messages import share_acknowledge as wire
 API = Api(79, (1, 2), feature="share groups", coordinated=True, needs={GROUP: READ, TOPIC: READ}, memory=MiB)
 
 
-def handle(
-    ctx: RequestContext, request: wire.ShareAcknowledgeRequest
-) -> PendingResponse | wire.ShareAcknowledgeResponse:
+async def handle(ctx: RequestContext, request: wire.ShareAcknowledgeRequest) -> wire.ShareAcknowledgeResponse:
     epoch = request.share_session_epoch
     try:
         group_id, member_id = check_member(ctx, request.group_id, request.member_id)
@@ -47,16 +45,13 @@ def handle(
         for topic in request.topics
         for each in topic.partitions
     }
-    pending = PendingResponse()
-
-    def done(results: AckResults) -> None:
+    done: Result[AckResults] = Result()
+    acknowledge(ctx, shares.partitions, session, wanted, request.is_renew_ack, done.give)
+    try:
+        results = await done
+    finally:
         finish(shares.sessions, session, epoch)
-        lock_ms = shares.partitions.settings_of(group_id).lock_ms
-        if not pending.done:
-            pending.complete(_response(ctx, results, lock_ms))
-
-    acknowledge(ctx, shares.partitions, session, wanted, request.is_renew_ack, done)
-    return pending
+    return _response(ctx, results, shares.partitions.settings_of(group_id).lock_ms)
 
 
 def _response(ctx: RequestContext, results: AckResults, lock_ms: int) -> wire.ShareAcknowledgeResponse:

@@ -8,8 +8,7 @@ once they are persisted. Version 2 can ask for an exact number of records (KIP-1
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable
 from typing import Final
 
 from ottla_broker.coordinator.share.fetched import spread
@@ -19,6 +18,7 @@ from ottla_broker.coordinator.share.share_partition import Acquired, SharePartit
 from ottla_broker.coordinator.share.state_batches import ShareKey, TopicIdPartition
 from ottla_broker.handlers.api import GROUP, READ, TOPIC, Api, MiB
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import Result, pause
 from ottla_broker.handlers.share_requests import (
     AckResults,
     acknowledge,
@@ -33,7 +33,6 @@ from ottla_broker.handlers.share_requests import (
 )
 from ottla_broker.handlers.share_services import ShareServices
 from ottla_broker.metadata.client_quotas import QuotaKind
-from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.delayed_fetch import DelayedFetch
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import share_fetch as wire
@@ -52,15 +51,15 @@ API = Api(
 
 _EXACT = 1
 """The acquire mode that never exceeds the number of records."""
-_TURN: Final = 1_000
-"""The work of one turn of the event loop: so many batches that are looked at, or partitions without any."""
+_TURN: Final = 500
+"""After so much work others go first: so many batches that are looked at, or partitions without any."""
 _MOST_RANGES: Final = 5_000
 """How many ranges of acquired records a response has, and those of one partition more."""
 _LOADED: Final = 40
 """The work of a share partition whose state has to be read first."""
 
 
-def handle(ctx: RequestContext, request: wire.ShareFetchRequest) -> PendingResponse | wire.ShareFetchResponse:
+async def handle(ctx: RequestContext, request: wire.ShareFetchRequest) -> wire.ShareFetchResponse:
     wanted: dict[TopicIdPartition, list[Acknowledgement]] = {}
     places: list[TopicIdPartition] = []
     for topic in request.topics:
@@ -75,7 +74,7 @@ def handle(ctx: RequestContext, request: wire.ShareFetchRequest) -> PendingRespo
         session = _session(ctx, shares.sessions, request, member, places, bool(wanted))
     except KafkaError as error:
         return wire.ShareFetchResponse(error_code=error.code, error_message=error.message)
-    return _ShareFetch(ctx, shares, request, session).start(wanted)
+    return await _ShareFetch(ctx, shares, request, session).serve(wanted)
 
 
 def _session(
@@ -124,20 +123,28 @@ class _Scan:
     Attributes:
         places: those that are still to be tried.
         failures: errors of share partitions that closed while the fetch waited for them.
-        is_over: nothing is left to do.
-        is_woken: something came to a partition that had nothing before.
+        woken: given once something comes to a partition that had nothing, or the time is up.
     """
 
-    def __init__(self, places: Iterable[TopicIdPartition], records: int, size: int, may_wait: bool) -> None:
+    def __init__(
+        self,
+        places: Iterable[TopicIdPartition],
+        records: int,
+        size: int,
+        failures: dict[TopicIdPartition, KafkaError],
+    ) -> None:
         self.places = deque(places)
         self.left_records = records
         self.left_bytes = size
         self.left_ranges = _MOST_RANGES
-        self.may_wait = may_wait
-        self.failures: dict[TopicIdPartition, KafkaError] = {}
+        self.failures = failures
         self.has_answer = False
-        self.is_over = False
-        self.is_woken = False
+        self.woken: Result[None] = Result()
+
+    def wake(self) -> None:
+        """Something has come, or the time is up."""
+        if not self.woken.given:
+            self.woken.give(None)
 
     @property
     def has_room(self) -> bool:
@@ -159,94 +166,85 @@ class _ShareFetch:
         self._shares = shares
         self._request = request
         self._session = session
-        self._pending = PendingResponse()
         self._answers: dict[TopicIdPartition, wire.PartitionData] = {}
-        self._scan = _Scan((), 0, 0, may_wait=False)
         # What it waits for; a scan of several turns has several.
         self._waiting: list[tuple[DelayedFetch, list[SharePartition]]] = []
-        clock = ctx.services.clock
-        self._until = clock.monotonic() + request.max_wait_ms / 1000
-        self._acknowledged = False
-        # Nothing was found; what the acknowledgements make available is, once they are persisted.
-        self._tries_again = False
-        self._fetched = request.share_session_epoch == FINAL or request.is_renew_ack
+        self._until = ctx.services.clock.monotonic() + request.max_wait_ms / 1000
 
-    def start(self, wanted: dict[TopicIdPartition, list[Acknowledgement]]) -> PendingResponse:
-        self._pending.abandon = self._abandon
+    async def serve(self, wanted: dict[TopicIdPartition, list[Acknowledgement]]) -> wire.ShareFetchResponse:
+        """Acknowledge, fetch meanwhile, and answer when both are done."""
+        request, session = self._request, self._session
+        acknowledged: Result[AckResults] = Result()
         acknowledge(
-            self._ctx,
-            self._shares.partitions,
-            self._session,
-            wanted,
-            self._request.is_renew_ack,
-            self._when_acknowledged,
+            self._ctx, self._shares.partitions, session, wanted, request.is_renew_ack, acknowledged.give
         )
-        if not self._fetched:
-            self._fetch(may_wait=not wanted)
-        return self._pending
+        if request.share_session_epoch != FINAL and not request.is_renew_ack:
+            has_answer = await self._fetch(may_wait=not wanted)
+            if not (has_answer or acknowledged.given or session.ended):
+                # What the acknowledgements make available is, once they are persisted.
+                await acknowledged
+                await self._fetch(may_wait=False)
+        self._add_acknowledged(await acknowledged)
+        finish(self._shares.sessions, session, request.share_session_epoch)
+        return self._response()
 
-    def _when_acknowledged(self, results: AckResults) -> None:
+    def _add_acknowledged(self, results: AckResults) -> None:
         for place, error in results.items():
+            answer = self._answer(place)
             if error is not None:
-                answer = self._answer(place)
                 answer.acknowledge_error_code = error.code
                 answer.acknowledge_error_message = error.message
                 if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
                     self._name_leader(place, answer)
-            else:
-                self._answer(place)
-        self._acknowledged = True
-        finish(self._shares.sessions, self._session, self._request.share_session_epoch)
-        if self._tries_again:
-            self._guarded(partial(self._fetch, may_wait=False))
-        else:
-            self._complete()
 
     # Fetching
 
-    def _fetch(
-        self, may_wait: bool = True, failures: dict[TopicIdPartition, KafkaError] | None = None
-    ) -> None:
-        """Acquire what there is; wait if there is nothing."""
+    async def _fetch(self, may_wait: bool) -> bool:
+        """Acquire what there is; wait while there is nothing. Returns whether there is an answer."""
+        clock, session = self._ctx.services.clock, self._session
+        failures: dict[TopicIdPartition, KafkaError] = {}
+        try:
+            while True:
+                scan = self._new_scan(failures)
+                shares = await self._run(scan, may_wait)
+                can_wait = may_wait and not session.ended and clock.monotonic() < self._until
+                if scan.has_answer or not can_wait or not (shares or self._waiting):
+                    return scan.has_answer
+                if not scan.woken.given:
+                    self._listen(scan, shares)
+                    await scan.woken
+                failures = self._failures()
+                self._leave()
+                await pause(_TURN)
+        finally:
+            self._leave()
+
+    def _new_scan(self, failures: dict[TopicIdPartition, KafkaError]) -> _Scan:
         session, request, quotas = self._session, self._request, self._ctx.services.quotas
         session.rotate()
         size = min(request.max_bytes, self._ctx.services.config.fetch_max_bytes)
         if quotas.enabled:
             most = quotas.most_bytes(self._ctx.connection.principal.name, self._ctx.client_id or "")
             size = size if most is None else min(size, most)
-        self._scan = _Scan(session.places, max(1, request.max_records), size, may_wait)
-        self._scan.failures = failures or {}
-        self._go_on()
+        return _Scan(session.places, max(1, request.max_records), size, failures)
 
-    def _go_on(self) -> None:
-        """Try partitions until the turn's work is done; the others follow in later turns."""
-        scan, clock = self._scan, self._ctx.services.clock
+    async def _run(self, scan: _Scan, may_wait: bool) -> list[SharePartition]:
+        """Try the partitions; returns those that have nothing, and that nothing waits for yet."""
         work = 0
         shares: list[SharePartition] = []
         while scan.places and not self._session.ended and scan.has_room:
+            work += self._try(scan, scan.places.popleft(), shares)
             if work >= _TURN:
-                self._listen(shares)
-                clock.call_later(0, self._guarded, self._go_on)
-                return
-            work += self._try(scan.places.popleft(), shares)
-        scan.is_over = True
-        may_wait = scan.may_wait and not self._session.ended and clock.monotonic() < self._until
-        self._tries_again = not (scan.has_answer or may_wait or self._acknowledged or self._session.ended)
-        if self._tries_again:
-            self._leave()
-        elif scan.has_answer or not may_wait or not (shares or self._waiting):
-            self._leave()
-            self._fetched = True
-            self._complete()
-        elif scan.is_woken:
-            self._leave()
-            clock.call_later(0, self._guarded, self._fetch)
-        else:
-            self._listen(shares)
+                if may_wait and not scan.has_answer:
+                    self._listen(scan, shares)
+                    shares = []
+                await pause(work)
+                work = 0
+        return shares
 
-    def _try(self, place: TopicIdPartition, shares: list[SharePartition]) -> int:
+    def _try(self, scan: _Scan, place: TopicIdPartition, shares: list[SharePartition]) -> int:
         """Try one partition; returns how much work it was."""
-        scan, session = self._scan, self._session
+        session = self._session
         try:
             failure = scan.failures.pop(place, None)
             if failure is not None:
@@ -291,27 +289,14 @@ class _ShareFetch:
             for each in acquired.batches
         ]
 
-    def _guarded(self, step: Callable[[], None]) -> None:
-        if self._pending.done:
-            return
-        self._ctx.begin_work()
-        try:
-            step()
-        except Exception as error:
-            # A defect of the fetch, not of what woke it.
-            self._leave()
-            self._pending.complete(error)
-        finally:
-            self._ctx.end_work()
-
-    def _listen(self, shares: list[SharePartition]) -> None:
+    def _listen(self, scan: _Scan, shares: list[SharePartition]) -> None:
         """Wait for these partitions too."""
-        if self._scan.has_answer or not self._scan.may_wait or not shares:
+        if not shares:
             return
         places = [share.partition.fetches for share in shares]
         places += [share.partition.committed_fetches for share in shares if self._reads_committed(share)]
         clock = self._ctx.services.clock
-        waiting = DelayedFetch(places, 1, clock, self._resume)
+        waiting = DelayedFetch(places, 1, clock, scan.wake)
         self._waiting.append((waiting, shares))
         for share in shares:
             share.waiters.add(waiting)
@@ -320,18 +305,14 @@ class _ShareFetch:
     def _reads_committed(self, share: SharePartition) -> bool:
         return self._shares.partitions.settings_of(share.key.group_id).read_committed
 
-    def _resume(self) -> None:
-        """Something has come, or the time is up."""
-        if not self._scan.is_over:
-            self._scan.is_woken = True
-            return
+    def _failures(self) -> dict[TopicIdPartition, KafkaError]:
+        """The errors of those that closed while it waited for them."""
         failures: dict[TopicIdPartition, KafkaError] = {}
         for _, shares in self._waiting:
             for share in shares:
                 if share.failure is not None:
                     failures[share.key.topic_id, share.key.partition] = copy_of(share.failure)
-        self._leave()
-        self._guarded(partial(self._fetch, failures=failures))
+        return failures
 
     def _leave(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -339,11 +320,6 @@ class _ShareFetch:
             each.abandon()
             for share in shares:
                 share.waiters.discard(each)
-
-    def _abandon(self) -> None:
-        """The client has gone; its session ends with the connection."""
-        self._leave()
-        self._pending.done = True
 
     # The response
 
@@ -358,9 +334,7 @@ class _ShareFetch:
         if leader is not None:
             answer.current_leader = leader
 
-    def _complete(self) -> None:
-        if not (self._acknowledged and self._fetched) or self._pending.done:
-            return
+    def _response(self) -> wire.ShareFetchResponse:
         if self._request.share_session_epoch == INITIAL:
             # The first answer of a session names all its partitions.
             for place in self._session.places:
@@ -373,12 +347,8 @@ class _ShareFetch:
             ).partitions.append(answer)
             if ErrorCode.NOT_LEADER_OR_FOLLOWER in (answer.error_code, answer.acknowledge_error_code):
                 leaders.append(answer.current_leader.leader_id)
-        self._pending.complete(
-            wire.ShareFetchResponse(
-                acquisition_lock_timeout_ms=self._shares.partitions.settings_of(
-                    self._session.group_id
-                ).lock_ms,
-                responses=list(topics.values()),
-                node_endpoints=endpoints(self._ctx, leaders),
-            )
+        return wire.ShareFetchResponse(
+            acquisition_lock_timeout_ms=self._shares.partitions.settings_of(self._session.group_id).lock_ms,
+            responses=list(topics.values()),
+            node_endpoints=endpoints(self._ctx, leaders),
         )

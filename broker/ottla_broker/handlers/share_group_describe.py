@@ -9,7 +9,7 @@ from ottla_broker.coordinator.group.share.group import ShareMember
 from ottla_broker.handlers.api import DESCRIBE, DESCRIPTIONS, GROUP, TOPIC, Api
 from ottla_broker.handlers.context import NOT_ASKED, RequestContext
 from ottla_broker.handlers.group_descriptions import described_groups, hides, refused
-from ottla_broker.handlers.turns import Steps
+from ottla_broker.handlers.inline import pause
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import share_group_describe as wire
@@ -25,17 +25,17 @@ API = Api(
 )
 
 
-def handle(
+async def handle(
     ctx: RequestContext, request: wire.ShareGroupDescribeRequest
-) -> Steps[wire.ShareGroupDescribeResponse]:
-    def describe(group_id: str) -> Steps[wire.DescribedGroup]:
-        return _describe(ctx, group_id, request.include_authorized_operations)
+) -> wire.ShareGroupDescribeResponse:
+    async def describe(group_id: str) -> wire.DescribedGroup:
+        return await _describe(ctx, group_id, request.include_authorized_operations)
 
-    groups = yield from described_groups(request.group_ids, describe, _size, wire.DescribedGroup)
+    groups = await described_groups(request.group_ids, describe, _size, wire.DescribedGroup)
     return wire.ShareGroupDescribeResponse(groups=groups)
 
 
-def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> Steps[wire.DescribedGroup]:
+async def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> wire.DescribedGroup:
     if not ctx.authorize(AclResource.GROUP, group_id):
         return wire.DescribedGroup(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, group_id=group_id)
     groups = ctx.services.groups
@@ -52,8 +52,8 @@ def _describe(ctx: RequestContext, group_id: str, with_operations: bool) -> Step
         member = _member(each, topics)
         members.append(member)
         names.update(one.topic_name for one in member.assignment.topic_partitions)
-        yield 5 + len(each.assigned)
-    hidden = yield from hides(ctx, names)
+        await pause(5 + len(each.assigned))
+    hidden = await hides(ctx, names)
     if hidden is not None:
         return refused(wire.DescribedGroup, group_id, hidden)
     return wire.DescribedGroup(

@@ -10,8 +10,8 @@ from ottla_broker.coordinator.group.share.groups import ShareHeartbeat
 from ottla_broker.handlers.api import DESCRIBE, GROUP, READ, TOPIC, Api, MiB
 from ottla_broker.handlers.consumer_group_heartbeat import answered
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import Result
 from ottla_broker.handlers.share_requests import check_member_id
-from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import share_group_heartbeat as wire
@@ -27,9 +27,9 @@ API = Api(
 )
 
 
-def handle(
+async def handle(
     ctx: RequestContext, request: wire.ShareGroupHeartbeatRequest
-) -> PendingResponse | wire.ShareGroupHeartbeatResponse:
+) -> wire.ShareGroupHeartbeatResponse:
     try:
         check_member_id(request.member_id)
     except KafkaError as error:
@@ -45,10 +45,6 @@ def handle(
         client_id=ctx.client_id or "",
         client_host="/" + ctx.connection.client_host,
     )
-    pending = PendingResponse()
-
-    def reply(answer: HeartbeatAnswer) -> None:
-        pending.complete(answered(answer, wire.ShareGroupHeartbeatResponse))
-
-    ctx.services.groups.share_heartbeat(request.group_id, heartbeat, reply)
-    return pending
+    answer: Result[HeartbeatAnswer] = Result()
+    ctx.services.groups.share_heartbeat(request.group_id, heartbeat, answer.give)
+    return answered(await answer, wire.ShareGroupHeartbeatResponse)

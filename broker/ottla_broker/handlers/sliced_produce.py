@@ -63,25 +63,20 @@ async def join(answers: Sequence[tuple[bool, Running[ProduceResponse | None]]]) 
     failure: CloseConnection | None = None
     joined: list[Any] = []
     answered = False
-    try:
-        for continues, running in answers:
-            try:
-                response = await running
-            except CloseConnection as error:
-                failure = failure or error
-                continue
-            if response is None:
-                continue
-            answered = True
-            topics = response.responses
-            if continues and joined:
-                joined[-1].partition_responses += topics[0].partition_responses
-                topics = topics[1:]
-            joined += topics
-    except GeneratorExit:
-        for _, running in answers:
-            running.abandon()
-        raise
+    for continues, running in answers:
+        try:
+            response = await running
+        except CloseConnection as error:
+            failure = failure or error
+            continue
+        if response is None:
+            continue
+        answered = True
+        topics = response.responses
+        if continues and joined:
+            joined[-1].partition_responses += topics[0].partition_responses
+            topics = topics[1:]
+        joined += topics
     if failure is not None:
         raise failure
     return ProduceResponse(responses=joined) if answered else None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
 from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, Api
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import in_task
 from ottla_protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 
 API = Api(5, (0, 4), senders="brokers", needs={CLUSTER: CLUSTER_ACTION}, gate=CLUSTER, is_carried_out=True)
 
 
-def handle(ctx: RequestContext, request: StopReplicaRequest) -> Awaitable[StopReplicaResponse]:
-    return ctx.services.member.controller_requests.stop_replica(request, ctx.version)
+async def handle(ctx: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
+    return await in_task(ctx.services.member.controller_requests.stop_replica(request, ctx.version))

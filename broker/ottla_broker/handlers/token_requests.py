@@ -8,6 +8,7 @@ from ottla_broker.controller.delegation_tokens import DelegationTokens
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.authentication import Session
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import in_task
 from ottla_broker.network.service import ANONYMOUS
 from ottla_broker.store.api import StoreError
 from ottla_protocol.errors import ErrorCode, KafkaError
@@ -42,7 +43,7 @@ async def changed(
     ``change`` gets the tokens and the client's principal.
     """
     try:
-        return ErrorCode.NONE, await change(tokens_of(ctx), principal_of(ctx))
+        return ErrorCode.NONE, await in_task(change(tokens_of(ctx), principal_of(ctx)))
     except KafkaError as error:
         return error.code, -1
     except StoreError as error:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final
 
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.transaction.metadata import Producer, TopicPartition
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import Result
 from ottla_broker.handlers.late_requests import is_uncertain
-from ottla_broker.network.pending_response import CloseConnection, PendingResponse
 
 
 def producer_error(error: int, has_fenced: bool) -> int:
@@ -32,39 +33,27 @@ TRY_AGAIN: Final = codes.COORDINATOR_LOAD_IN_PROGRESS
 """All producers send a request again that gets this, to the same coordinator."""
 
 
-def add_partitions(
+async def add_partitions(
     ctx: RequestContext,
     api: int,
     transactional_id: str,
     producer: Producer,
     partitions: Collection[TopicPartition],
-    reply: Callable[[int], None],
-    pending: PendingResponse,
-) -> None:
-    """Make partitions part of a client's transaction; ``reply``, which completes ``pending``, gets the error code.
+) -> int:
+    """Make partitions part of a client's transaction; returns the error code.
 
     A client that begins its next transaction at once may be quicker than the markers of the last one. Then the request
     is held until they are written, which takes less time than the client's pause before it asks again (20 ms and more).
     A held request is checked again, and dropped if its client has gone.
     """
-    gone = False
-
-    def leave() -> None:
-        nonlocal gone
-        gone = True
-
-    def serve(again: Callable[[], None] | None) -> None:
-        if gone:
-            return
-        try:
-            uncertain = must_try_again(ctx, transactional_id, producer, api)
-        except CloseConnection as closed:
-            pending.complete(closed)
-            return
-        if uncertain:
-            reply(TRY_AGAIN)
-        else:
-            ctx.services.transactions.add_partitions(transactional_id, producer, partitions, reply, again)
-
-    pending.abandon = leave
-    serve(lambda: serve(None))
+    again: Callable[[], None] | None
+    for may_wait in (True, False):
+        if must_try_again(ctx, transactional_id, producer, api):
+            return TRY_AGAIN
+        added: Result[int | None] = Result()
+        again = partial(added.give, None) if may_wait else None
+        ctx.services.transactions.add_partitions(transactional_id, producer, partitions, added.give, again)
+        error = await added
+        if error is not None:
+            return error
+    raise AssertionError("a request is held once")

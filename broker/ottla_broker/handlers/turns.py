@@ -7,8 +7,8 @@ short request isn't held up by the long ones that came before it.
 
 Requests that share turns are decoded at the same time, so their memory is limited: see ``AT_ONCE_MEMORY``.
 
-Small requests never get here. A handler that may loop over many elements is a generator too: its first ``AT_ONCE``
-elements are served at once.
+Small requests never get here. A handler that may loop over many elements pauses (:func:`.inline.pause`): its first
+``AT_ONCE`` elements are served at once.
 """
 
 from __future__ import annotations
@@ -16,17 +16,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Hashable
 from enum import Enum
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple
 
-from ottla_broker import tasks
 from ottla_broker.client_queue import ClientQueue
-from ottla_broker.network.pending_response import CloseConnection
-from ottla_broker.network.service import ClientConnection, client_of
-
-R = TypeVar("R")
-
-Steps: TypeAlias = Generator[int, None, R]
-"""A handler's work: yields how many elements it has served since it last yielded, and returns its answer."""
 
 Job = Generator[int, None, None]
 """Yields how many elements' worth of work it has done: one takes some microseconds."""
@@ -134,15 +126,6 @@ class Turns:
         """Whether there is nothing to do."""
         return self._current is None and not self._jobs
 
-    async def run(self, steps: Steps[R], connection: ClientConnection) -> R:
-        """Run a handler's steps for a coroutine, in turns with the jobs.
-
-        Raises CloseConnection when the client is gone.
-        """
-        answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self.start(_to_the_end(steps, connection.has_left, answer), client_of(connection))
-        return await answer
-
     def close(self) -> None:
         rooms = self._rooms.values()
         current = [] if self._current is None else [self._current]
@@ -187,42 +170,3 @@ class Turns:
             self._scheduled = not self.is_idle
             if self._scheduled:
                 self._call_soon(self._turn)
-
-
-def _to_the_end(steps: Steps[R], has_left: Callable[[], bool], answer: asyncio.Future[R]) -> Job:
-    """Run steps whose result ``answer`` gets."""
-    unlooked = TURN
-    try:
-        while not answer.cancelled():
-            if unlooked >= TURN:
-                unlooked = 0
-                if has_left():
-                    raise CloseConnection("the client has left")
-            work = next(steps)
-            unlooked += work
-            yield work
-    except StopIteration as end:
-        if not answer.cancelled():
-            answer.set_result(end.value)
-    except Exception as error:
-        if not answer.cancelled():
-            answer.set_exception(error)
-    finally:
-        steps.close()
-        answer.cancel()
-
-
-def at_once(steps: Generator[int, None, Any]) -> tuple[bool, Any]:
-    """Run the beginning of a handler. Returns whether that was all, and what it returned."""
-    done = 0
-    try:
-        while done < AT_ONCE:
-            done += next(steps)
-    except StopIteration as end:
-        return True, end.value
-    return False, None
-
-
-def in_slices(work: Generator[None, None, R], cost: int = CODED) -> Steps[R]:
-    """A sliced reader, writer or search as steps. ``cost``: the work of a slice, in elements of a handler."""
-    return tasks.in_slices(work, cost)

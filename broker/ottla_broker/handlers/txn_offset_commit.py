@@ -8,7 +8,6 @@ alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.commits import CommitItem
@@ -17,14 +16,13 @@ from ottla_broker.coordinator.group.offsets import Committed
 from ottla_broker.handlers.api import GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE, Api
 from ottla_broker.handlers.authorization import DENIED
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import Result
 from ottla_broker.handlers.late_requests import is_uncertain
 from ottla_broker.handlers.offset_commit import commit_items
 from ottla_broker.handlers.transactions import TRY_AGAIN
-from ottla_broker.handlers.turns import Steps
 from ottla_broker.log.verification import VerificationGuard
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
-from ottla_broker.network.pending_response import CloseConnection, PendingResponse
-from ottla_broker.replica.transaction_verifier import TopicPartition, Verdicts, Verification
+from ottla_broker.replica.transaction_verifier import Verdicts, Verification
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.txn_offset_commit import (
@@ -43,9 +41,7 @@ _KNOWS_LOADING = 2
 """Older clients fail on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 
 
-def handle(
-    ctx: RequestContext, request: TxnOffsetCommitRequest
-) -> Steps[PendingResponse | TxnOffsetCommitResponse]:
+async def handle(ctx: RequestContext, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
     now_ms = ctx.services.clock.now_ms()
 
     def committed(partition: TxnOffsetCommitRequestPartition) -> Committed:
@@ -56,7 +52,7 @@ def handle(
             now_ms,
         )
 
-    items, waiting, topics = yield from commit_items(
+    items, waiting, topics = await commit_items(
         ctx,
         request,
         _forbidden(ctx, request),
@@ -64,103 +60,69 @@ def handle(
         TxnOffsetCommitResponseTopic,
         TxnOffsetCommitResponsePartition,
     )
-    response = TxnOffsetCommitResponse(topics=topics)
-    if not items:
-        return response
-    commit = _Commit(ctx, request, items, waiting, response)
-    commit.start()
-    return commit.pending
-
-
-class _Commit:
-    """A request whose offsets may be written once its transaction is verified (KIP-890)."""
-
-    def __init__(
-        self,
-        ctx: RequestContext,
-        request: TxnOffsetCommitRequest,
-        items: list[CommitItem],
-        answers: list[TxnOffsetCommitResponsePartition],
-        response: TxnOffsetCommitResponse,
-    ) -> None:
-        self.pending = PendingResponse(self._abandon)
-        self._ctx = ctx
-        self._request = request
-        self._producer = (request.producer_id, request.producer_epoch)
-        self._items = items
-        self._answers = answers
-        self._response = response
-        self._abandoned = False
-
-    def _abandon(self) -> None:
-        """The client has gone: offsets whose verification is under way are not written any more."""
-        self._abandoned = True
-
-    def start(self) -> None:
-        if not self._refuse_late():
-            self._verify()
-
-    def _refuse_late(self) -> bool:
-        """Refuse a request that may have been sent before its producer went on (decision 9)."""
-        arrival = self._ctx.services.groups.hear(
-            self._request.group_id, self._producer, self._ctx.connection.age
-        )
-        try:
-            uncertain = is_uncertain(arrival, "its producer")
-        except CloseConnection as closed:
-            self.pending.complete(closed)
-            return True
-        if uncertain:
-            self._reply([TRY_AGAIN] * len(self._items))
-        return uncertain
-
-    def _verify(self) -> None:
-        services, request = self._ctx.services, self._request
-        verifier = services.transaction_verifier
-        adds = self._ctx.version >= _ADDS
-        guard = None
-        if verifier is not None and (adds or services.config.transaction_partition_verification_enable):
-            guard = services.groups.begin_verification(request.group_id, self._producer)
-        if verifier is None or guard is None:
-            self._write(None)
-            return
-        partition = (OFFSETS_TOPIC, services.groups.partition_for(request.group_id))
-        verification = Verification(request.transactional_id, *self._producer, [partition], adds)
-        verifier.verify(verification, partial(self._verified, guard, partition))
-
-    def _verified(
-        self, guard: VerificationGuard | None, partition: TopicPartition, verdicts: Verdicts
-    ) -> None:
-        code = verdicts.get(partition)
-        if self._abandoned:
-            return
-        if self._ctx.version >= _ADDS:
-            # The marker of the transaction before may have made it void; that of this one has a higher epoch.
-            guard = self._ctx.services.groups.begin_verification(self._request.group_id, self._producer)
-        if self._refuse_late():
-            return
-        if code is None:
-            self._write(guard)
-        else:
-            self._reply([_failure(code, self._ctx.version)] * len(self._items))
-
-    def _write(self, guard: VerificationGuard | None) -> None:
-        request = self._request
-        self._ctx.services.groups.commit_transactional(
-            request.group_id,
-            self._producer,
-            Sender(request.member_id, request.group_instance_id, request.generation_id),
-            self._items,
-            self._reply,
-            guard,
-        )
-
-    def _reply(self, errors: Sequence[int]) -> None:
-        for answer, error in zip(self._answers, errors, strict=True):
-            if error == codes.COORDINATOR_LOAD_IN_PROGRESS and self._ctx.version < _KNOWS_LOADING:
+    if items:
+        errors = await _commit(ctx, request, items)
+        for answer, error in zip(waiting, errors, strict=True):
+            if error == codes.COORDINATOR_LOAD_IN_PROGRESS and ctx.version < _KNOWS_LOADING:
                 error = codes.COORDINATOR_NOT_AVAILABLE
             answer.error_code = error
-        self.pending.complete(self._response)
+    return TxnOffsetCommitResponse(topics=topics)
+
+
+async def _commit(
+    ctx: RequestContext, request: TxnOffsetCommitRequest, items: list[CommitItem]
+) -> Sequence[int]:
+    """Write the offsets once their transaction is verified (KIP-890). Returns the error code of each."""
+    groups, group_id = ctx.services.groups, request.group_id
+    producer = (request.producer_id, request.producer_epoch)
+    if _is_uncertain(ctx, group_id, producer):
+        return [TRY_AGAIN] * len(items)
+    guard = _guard(ctx, group_id, producer)
+    if guard is not None:
+        code = await _verified(ctx, request, producer)
+        if ctx.version >= _ADDS:
+            # The marker of the transaction before may have made it void; that of this one has a higher epoch.
+            guard = _guard(ctx, group_id, producer)
+        if _is_uncertain(ctx, group_id, producer):
+            return [TRY_AGAIN] * len(items)
+        if code is not None:
+            return [_failure(code, ctx.version)] * len(items)
+    written: Result[Sequence[int]] = Result()
+    sender = Sender(request.member_id, request.group_instance_id, request.generation_id)
+    groups.commit_transactional(group_id, producer, sender, items, written.give, guard)
+    return await written
+
+
+def _is_uncertain(ctx: RequestContext, group_id: str, producer: tuple[int, int]) -> bool:
+    """Whether it may have been sent before its producer went on (decision 9). Raises CloseConnection: it was."""
+    return is_uncertain(ctx.services.groups.hear(group_id, producer, ctx.connection.age), "its producer")
+
+
+def _guard(ctx: RequestContext, group_id: str, producer: tuple[int, int]) -> VerificationGuard | None:
+    """What a commit that begins the group's part of a transaction needs; None: it needs no verification."""
+    services = ctx.services
+    if services.transaction_verifier is None or not (
+        ctx.version >= _ADDS or services.config.transaction_partition_verification_enable
+    ):
+        return None
+    return services.groups.begin_verification(group_id, producer)
+
+
+async def _verified(
+    ctx: RequestContext, request: TxnOffsetCommitRequest, producer: tuple[int, int]
+) -> ErrorCode | None:
+    """Ask the transaction's coordinator; nothing is read from the connection meanwhile, as for Produce."""
+    verifier = ctx.services.transaction_verifier
+    assert verifier is not None
+    partition = (OFFSETS_TOPIC, ctx.services.groups.partition_for(request.group_id))
+    verdicts: Result[Verdicts] = Result()
+    adds = ctx.version >= _ADDS
+    verifier.verify(Verification(request.transactional_id, *producer, [partition], adds), verdicts.give)
+    ctx.connection.begin_long()
+    try:
+        return (await verdicts).get(partition)
+    finally:
+        ctx.connection.end_long()
 
 
 def _failure(code: ErrorCode, version: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ottla_broker.handlers.api import ALTER, CLUSTER, Api, MiB
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import in_task
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import update_features as wire
@@ -21,7 +22,7 @@ async def handle(ctx: RequestContext, request: wire.UpdateFeaturesRequest) -> wi
     # Kafka reads a feature that is named twice once.
     updates = {update.feature: update for update in reversed(request.feature_updates)}
     wanted = list(reversed(updates.values()))
-    outcomes = await ctx.services.features.update(wanted, validate_only=request.validate_only)
+    outcomes = await in_task(ctx.services.features.update(wanted, validate_only=request.validate_only))
     return wire.UpdateFeaturesResponse(
         error_message=None,
         results=[

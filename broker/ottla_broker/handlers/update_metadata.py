@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-
 from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, Api
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import in_task
 from ottla_protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
 API = Api(6, (0, 8), senders="brokers", needs={CLUSTER: CLUSTER_ACTION}, gate=CLUSTER, is_carried_out=True)
 
 
-def handle(ctx: RequestContext, request: UpdateMetadataRequest) -> Awaitable[UpdateMetadataResponse]:
-    return ctx.services.member.controller_requests.update_metadata(request, ctx.version)
+async def handle(ctx: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+    return await in_task(ctx.services.member.controller_requests.update_metadata(request, ctx.version))

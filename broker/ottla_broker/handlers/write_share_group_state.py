@@ -21,8 +21,8 @@ API = Api(
 )
 
 
-def handle(ctx: RequestContext, request: wire.WriteShareGroupStateRequest) -> Any:
-    return serve(_STATE_API, ctx, request)
+async def handle(ctx: RequestContext, request: wire.WriteShareGroupStateRequest) -> Any:
+    return await serve(_STATE_API, ctx, request)
 
 
 def _begin(

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, Api, MiB
 from ottla_broker.handlers.context import RequestContext
+from ottla_broker.handlers.inline import Result
 from ottla_broker.handlers.late_requests import late
 from ottla_broker.log.heard_connections import Arrival
-from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.txn_markers import MarkerErrors, TxnMarker
 from ottla_protocol.acls import CLUSTER_NAME, AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode
@@ -34,7 +34,7 @@ API = Api(
 )
 
 
-def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> PendingResponse:
+async def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
     markers = [
         TxnMarker(
             marker.producer_id,
@@ -45,19 +45,14 @@ def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> PendingRespo
         )
         for marker in request.markers
     ]
-    pending = PendingResponse()
-
-    def answer(errors: list[MarkerErrors]) -> None:
-        pending.complete(_response(markers, errors))
-
-    if _is_authorized(ctx):
-        _refuse_late(ctx, markers)
-        # The markers are in effect even if the coordinator doesn't wait: nothing abandons this.
-        ctx.services.txn_markers.write(markers, answer)
-    else:
+    if not _is_authorized(ctx):
         refused = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        answer([dict.fromkeys(marker.partitions, refused) for marker in markers])
-    return pending
+        return _response(markers, [dict.fromkeys(marker.partitions, refused) for marker in markers])
+    _refuse_late(ctx, markers)
+    # The markers are in effect even if the coordinator doesn't wait.
+    written: Result[list[MarkerErrors]] = Result()
+    ctx.services.txn_markers.write(markers, written.give)
+    return _response(markers, await written)
 
 
 def _refuse_late(ctx: RequestContext, markers: list[TxnMarker]) -> None:
