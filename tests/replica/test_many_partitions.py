@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.replica.world import FETCH_VERSION, TOPIC_ID, World
 from tests.support.handlers import INTER_BROKER, request_context
 
 from ottla_broker.handlers import fetch as fetch_handler
-from ottla_broker.network.pending_response import PendingResponse
+from ottla_broker.handlers.inline import Result, Running
 from ottla_broker.replica.leadership import LeaderState
-from ottla_broker.tasks import run_whole
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.fetch import (
     FetchPartition,
@@ -23,21 +24,15 @@ from ottla_protocol.messages.fetch import (
 )
 
 
-class Row:
-    """Where the response to a fetch that waits goes."""
-
-    def __init__(self) -> None:
-        self.ready = False
-
-    def on_response_ready(self) -> None:
-        self.ready = True
-
-    def close(self, reason: str | None) -> None:
-        raise AssertionError(reason)
+def until_it_waits(fetching: Coroutine[Any, None, FetchResponse]) -> Result[None]:
+    """Run a fetch past its pauses."""
+    while isinstance(waits_for := fetching.send(None), int):
+        pass
+    return cast("Result[None]", waits_for)
 
 
 def begin(world: World, follower: int = -1, count: int = fetch_handler.MANY + 1, **session: int) -> Any:
-    """The steps of a fetch of the one partition, and of a thousand that don't exist."""
+    """A fetch of the one partition, and of a thousand that don't exist."""
     asked = [
         FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20) for index in range(count)
     ]
@@ -61,10 +56,10 @@ def lead(world: World, *isr: int) -> None:
 async def test_an_append_while_other_partitions_are_read_is_not_missed(tmp_path: Path) -> None:
     world = World(tmp_path)
     lead(world, 1)
-    steps = begin(world)
-    next(steps)
+    fetching = begin(world)
+    assert isinstance(fetching.send(None), int)
     world.produce(1, 2)
-    answer = run_whole(steps)
+    answer = Running(fetching).start().value()
     assert isinstance(answer, FetchResponse)
     assert len(answer.responses[0].partitions[0].records) > 0
     await world.close()
@@ -73,14 +68,13 @@ async def test_an_append_while_other_partitions_are_read_is_not_missed(tmp_path:
 async def test_an_append_during_the_wait_is_read_in_turns(tmp_path: Path) -> None:
     world = World(tmp_path)
     lead(world, 1)
-    pending = run_whole(begin(world))
-    assert isinstance(pending, PendingResponse)
-    row = Row()
-    pending.put(row)
+    fetching = begin(world)
+    waits_for = until_it_waits(fetching)
     world.produce(1, 2)
     world.clock.run_due()
-    assert row.ready
-    answer: Any = run_whole(pending.parts)  # type: ignore[arg-type]
+    assert waits_for.given
+    assert isinstance(fetching.send(None), int)
+    answer: Any = Running(fetching).start().value()
     assert len(answer.responses[0].partitions[0].records) > 0
     await world.close()
 
@@ -92,10 +86,10 @@ async def test_an_append_while_a_follower_reads_others_is_not_missed(
     monkeypatch.setattr(fetch_handler, "OPENED_AT_ONCE", 0)
     world = World(tmp_path)
     lead(world, 1, 2)
-    steps = begin(world, follower=2, count=1)
-    next(steps)
+    fetching = begin(world, follower=2, count=1)
+    assert isinstance(fetching.send(None), int)
     world.produce(1, 2)
-    answer = run_whole(steps)
+    answer = Running(fetching).start().value()
     assert isinstance(answer, FetchResponse)
     assert len(answer.responses[0].partitions[0].records) > 0
     await world.close()
@@ -108,17 +102,18 @@ async def test_a_followers_first_fetch_is_read_in_turns_also_after_its_wait(
     monkeypatch.setattr(fetch_handler, "OPENED_AT_ONCE", 0)
     world = World(tmp_path)
     lead(world, 1, 2)
-    pending = run_whole(begin(world, follower=2, count=1, session_epoch=0))
-    assert isinstance(pending, PendingResponse)
-    row = Row()
-    pending.put(row)
+    fetching = begin(world, follower=2, count=1, session_epoch=0)
+    waits_for = until_it_waits(fetching)
     world.produce(1, 2)
     world.clock.run_due()
-    assert row.ready
-    answer: Any = run_whole(pending.parts)  # type: ignore[arg-type]
+    assert waits_for.given
+    assert isinstance(fetching.send(None), int)
+    answer: Any = Running(fetching).start().value()
     assert len(answer.responses[0].partitions[0].records) > 0
     assert answer.session_id
     # The next one names none: it is read at once.
     again = begin(world, follower=2, count=0, session_id=answer.session_id, session_epoch=1)
-    assert isinstance(again, FetchResponse | PendingResponse)
+    with suppress(StopIteration):
+        assert not isinstance(again.send(None), int)
+    again.close()
     await world.close()

@@ -8,10 +8,10 @@ import pytest
 from tests.replica.test_fetcher import LEADER, Bench, batch, bench, fetched
 from tests.replica.world import FETCH_VERSION, TOPIC, World
 from tests.support.clock import FakeClock
-from tests.support.handlers import INTER_BROKER, request_context, when_answered
+from tests.support.handlers import INTER_BROKER, handled, request_context, when_answered
 
 from ottla_broker.handlers import fetch as fetch_handler
-from ottla_broker.network.pending_response import PendingResponse
+from ottla_broker.handlers.inline import Running
 from ottla_broker.replica.replication_quota import UNLIMITED, ReplicationQuota
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.fetch import (
@@ -134,7 +134,7 @@ async def test_a_leader_throttles_only_replicas_out_of_sync(tmp_path: Any) -> No
             topics=[FetchTopic(topic_id=node.partition.topic_id, partitions=[partition])],
         )
         context = request_context(node.services, FETCH_VERSION, ApiKey.FETCH, INTER_BROKER)
-        return fetch_handler.handle(context, request)
+        return handled(fetch_handler, context, request)
 
     def size(answer: FetchResponse) -> int:
         return len(answer.responses[0].partitions[0].records or b"")
@@ -145,7 +145,7 @@ async def test_a_leader_throttles_only_replicas_out_of_sync(tmp_path: Any) -> No
     assert size(ask(2)) > 0
     # The follower's position is recorded though nothing is sent, and nothing wakes it before its time is up.
     waiting = ask(3, offset=1, wait=500)
-    assert isinstance(waiting, PendingResponse)
+    assert isinstance(waiting, Running)
     assert node.partition.followers[3].end_offset == 1
     assert not node.partition.follower_fetches
     answered: list[Any] = []

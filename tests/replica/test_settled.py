@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from tests.replica.world import FETCH_VERSION, TOPIC_ID, World
-from tests.support.handlers import INTER_BROKER, request_context
+from tests.support.handlers import INTER_BROKER, handled, request_context
 
 from ottla_broker.handlers import fetch as fetch_handler
+from ottla_broker.handlers.inline import Running
 from ottla_broker.log.reader import LogReader
-from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.leadership import LeaderState
 from ottla_broker.replica.partition import Partition
 from ottla_broker.replica.selector import RackAwareSelector
@@ -65,8 +65,8 @@ class Follower:
             topics=[FetchTopic(topic_id=TOPIC_ID, partitions=asked)] if asked else [],
         )
         context = request_context(self.node.services, FETCH_VERSION, ApiKey.FETCH, INTER_BROKER)
-        answer: Any = fetch_handler.handle(context, request)
-        if not isinstance(answer, PendingResponse):
+        answer: Any = handled(fetch_handler, context, request)
+        if not isinstance(answer, Running):
             assert not answer.error_code
             self.session = (answer.session_id, self.session[1] + 1)
         return answer
@@ -153,14 +153,14 @@ async def test_followers_that_consumers_read_from_hear_of_the_high_watermark_at_
     for one in (second, third):
         assert len(one.fetch(0).records) > 0
     waits = second.ask(2, wait_ms=500)
-    assert isinstance(waits, PendingResponse)
+    assert isinstance(waits, Running)
     # Now all have the records. The third hears of it with the answer, the second while it waits.
     answer = third.ask(2, wait_ms=500)
     world.clock.advance(0)
-    assert isinstance(answer, PendingResponse) is not has_selector
-    assert waits.done is has_selector
+    assert isinstance(answer, Running) is not has_selector
+    assert waits.given is has_selector
     if has_selector:
         assert answer.responses[0].partitions[0].high_watermark == 2
         # That is no reason to be answered again.
-        assert isinstance(third.ask(2, wait_ms=500), PendingResponse)
+        assert isinstance(third.ask(2, wait_ms=500), Running)
     await world.close()

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tests.support.clock import FakeClock
-from tests.support.handlers import INTER_BROKER, handled, request_context, services, when_answered
+from tests.support.handlers import INTER_BROKER, begun, handled, request_context, services, when_answered
 
 from ottla_broker.handlers import fetch as fetch_handler
 from ottla_broker.handlers import list_offsets as list_offsets_handler
@@ -18,7 +18,6 @@ from ottla_broker.log.config import LogConfig
 from ottla_broker.log.environment import LogEnvironment
 from ottla_broker.log.files import Files
 from ottla_broker.log.log import Log
-from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.fetch_session import FetchSessions
@@ -168,11 +167,8 @@ class Node:
         request = letter.kind.decode(memoryview(letter.data), letter.version, 0)
         context = request_context(self.services, letter.version, letter.kind.API_KEY, INTER_BROKER)
         if letter.kind is FetchRequest:
-            answer = fetch_handler.handle(context, request)
-            if isinstance(answer, PendingResponse):
-                when_answered(answer, lambda response: self._answered(letter, response))
-                return
-            self._answered(letter, answer)
+            running = begun(fetch_handler, context, request)
+            when_answered(running, lambda response: self._answered(letter, response))
         else:
             data = memoryview(handled(list_offsets_handler, context, request).encode(letter.version))
             letter.future.set_result(ListOffsetsResponse.decode(data, letter.version, 0))

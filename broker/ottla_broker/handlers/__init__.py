@@ -1,6 +1,7 @@
-"""The APIs that the broker serves: one module per API, with ``API``, its facts, and ``handle(ctx, request)``.
+"""The APIs that the broker serves: one module per API, with ``API``, its facts, and ``async def handle(ctx, request)``.
 
-A handler that may take long is a generator, whose steps take turns with other requests.
+:mod:`.serving` runs the coroutine in the call that has read the request; :mod:`.inline` says what it may wait for. One
+that may loop over many elements pauses.
 """
 
 from __future__ import annotations

@@ -9,8 +9,7 @@ from ottla_broker.controller.api import Outcome
 from ottla_broker.controller.client_quotas import Change
 from ottla_broker.handlers.api import ALTER_CONFIGS, CLUSTER, Api, MiB
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import in_task
-from ottla_broker.tasks import unhurried
+from ottla_broker.handlers.inline import in_task, pause
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import alter_client_quotas as wire
@@ -23,7 +22,8 @@ async def handle(
 ) -> wire.AlterClientQuotasResponse:
     allowed = ctx.authorize(AclResource.CLUSTER)
     results = []
-    async for entry in unhurried(request.entries):
+    for entry in request.entries:
+        await pause(5)
         outcome = Outcome(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         if allowed:
             outcome = await _alter(ctx, entry, request.validate_only)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from ottla_broker.handlers.api import ALTER, CLUSTER, Api, MiB
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import in_task
+from ottla_broker.handlers.inline import in_task, pause
 from ottla_broker.log.names import MAX_FOLDER_NAME, future_folder
-from ottla_broker.tasks import unhurried
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import alter_replica_log_dirs as wire
@@ -27,7 +26,8 @@ async def handle(
         (t.name, index): each.path for each in request.dirs for t in each.topics for index in t.partitions
     }
     topics: dict[str, wire.AlterReplicaLogDirTopicResult] = {}
-    async for (name, index), path in unhurried(wanted.items()):
+    for (name, index), path in wanted.items():
+        await pause(5)
         topic = topics.setdefault(name, wire.AlterReplicaLogDirTopicResult(topic_name=name, partitions=[]))
         code = await _alter(ctx, name, index, path)
         topic.partitions.append(

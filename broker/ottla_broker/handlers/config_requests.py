@@ -8,7 +8,7 @@ from typing import Final, Protocol, TypeVar
 
 from ottla_broker.controller.api import Outcome, ResourceType
 from ottla_broker.handlers.context import RequestContext
-from ottla_broker.tasks import unhurried
+from ottla_broker.handlers.inline import pause
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 
@@ -32,7 +32,8 @@ async def answer_each(
     """Alter the resources in order and make an ``answer`` for each; a resource named twice is refused."""
     counts = Counter((r.resource_type, r.resource_name) for r in resources)
     answers = []
-    async for resource in unhurried(resources):
+    for resource in resources:
+        await pause(5)
         twice = counts[resource.resource_type, resource.resource_name] > 1
         outcome = TWICE if twice else await alter(resource)
         answers.append(

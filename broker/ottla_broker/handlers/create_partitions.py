@@ -10,8 +10,7 @@ from collections import Counter
 from ottla_broker.controller.api import MorePartitions, Outcome
 from ottla_broker.handlers.api import ALTER, TOPIC, Api
 from ottla_broker.handlers.context import THROTTLED, RequestContext
-from ottla_broker.handlers.inline import in_task
-from ottla_broker.tasks import unhurried
+from ottla_broker.handlers.inline import in_task, pause
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.create_partitions import (
@@ -30,22 +29,20 @@ _THROTTLED = Outcome(ErrorCode.THROTTLING_QUOTA_EXCEEDED, THROTTLED)
 async def handle(ctx: RequestContext, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     counts = Counter(topic.name for topic in request.topics)
     asked = {topic.name: topic for topic in request.topics}
-    wanted = [
-        MorePartitions(
-            topic.name,
-            topic.count,
-            None if topic.assignments is None else [a.broker_ids for a in topic.assignments],
-        )
-        async for topic in unhurried(asked.values())
-        if counts[topic.name] == 1 and ctx.authorize(AclResource.TOPIC, topic.name)
-    ]
+    wanted = []
+    for each in asked.values():
+        await pause(5)
+        if counts[each.name] == 1 and ctx.authorize(AclResource.TOPIC, each.name):
+            brokers = None if each.assignments is None else [a.broker_ids for a in each.assignments]
+            wanted.append(MorePartitions(each.name, each.count, brokers))
     refused = {topic.name for topic in wanted if not ctx.accepts_mutation(_added(ctx, topic), strict_since=3)}
     wanted = [topic for topic in wanted if topic.name not in refused]
     done = await in_task(ctx.services.controller.create_partitions(wanted, request.validate_only))
     outcomes = {topic.name: outcome for topic, outcome in zip(wanted, done, strict=True)}
     outcomes.update(dict.fromkeys(refused, _THROTTLED))
     results = []
-    async for name in unhurried(asked):
+    for name in asked:
+        await pause(5)
         outcome = outcomes.get(name, _TWICE if counts[name] > 1 else _FORBIDDEN)
         results.append(
             CreatePartitionsTopicResult(name=name, error_code=outcome.error, error_message=outcome.message)

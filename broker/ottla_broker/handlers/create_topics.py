@@ -12,8 +12,7 @@ from ottla_broker.config.describe import describe_topic
 from ottla_broker.controller.api import CreatedTopic, NewTopic
 from ottla_broker.handlers.api import CREATE, TOPIC, Api
 from ottla_broker.handlers.context import THROTTLED, RequestContext
-from ottla_broker.handlers.inline import in_task
-from ottla_broker.tasks import unhurried
+from ottla_broker.handlers.inline import in_task, pause
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import create_topics as wire
@@ -27,11 +26,11 @@ async def handle(ctx: RequestContext, request: wire.CreateTopicsRequest) -> wire
     # One result per name, in the order of the request.
     asked = {topic.name: topic for topic in request.topics}
     every = ctx.may(AclOperation.CREATE, AclResource.CLUSTER)
-    wanted = [
-        _new_topic(topic)
-        async for topic in unhurried(asked.values())
-        if counts[topic.name] == 1 and (every or ctx.authorize(AclResource.TOPIC, topic.name))
-    ]
+    wanted = []
+    for topic in asked.values():
+        await pause(5)
+        if counts[topic.name] == 1 and (every or ctx.authorize(AclResource.TOPIC, topic.name)):
+            wanted.append(_new_topic(topic))
     refused = [topic for topic in wanted if not ctx.accepts_mutation(_partitions(ctx, topic), strict_since=6)]
     bad = {
         topic.name: CreatedTopic(ErrorCode.THROTTLING_QUOTA_EXCEEDED, THROTTLED, name=topic.name)
@@ -41,7 +40,8 @@ async def handle(ctx: RequestContext, request: wire.CreateTopicsRequest) -> wire
     created = await in_task(ctx.services.controller.create_topics(wanted, request.validate_only))
     outcomes = {outcome.name: outcome for outcome in created} | bad
     results = []
-    async for name in unhurried(asked):
+    for name in asked:
+        await pause(5)
         outcome = outcomes.get(name)
         if outcome is None and counts[name] > 1:
             outcome = CreatedTopic(

@@ -90,7 +90,7 @@ class Running(Result[T]):
         return self
 
     def abandon(self) -> None:
-        """Nobody wants the result: end the coroutine where it waits for a :class:`Result`, now or later."""
+        """The result is of no use: end the coroutine where it waits for a :class:`Result`, now or later."""
         self._is_abandoned = True
         self.then = None
         if isinstance(self._waits_for, Result):
@@ -131,6 +131,11 @@ class Running(Result[T]):
         if waits_for.__class__ is int:
             work: int = waits_for
             return work
+        if waits_for is None:
+            # What sleeps for a turn of the event loop.
+            self._coroutine.close()
+            self.fail(TypeError("a coroutine that isn't in a task pauses instead of asyncio.sleep(0)"))
+            return None
         if not isinstance(waits_for, Result):
             # A future, as it tells the tasks of asyncio.
             waits_for._asyncio_future_blocking = False

@@ -77,7 +77,7 @@ class _Job:
 
 
 async def converted(ctx: RequestContext, request: FetchRequest, response: FetchResponse) -> FetchResponse:
-    """The response with converted records; it isn't made any more once the client has left."""
+    """The response with converted records, unless the client leaves meanwhile."""
     jobs = _jobs(ctx, request, response)
     if not jobs:
         return response

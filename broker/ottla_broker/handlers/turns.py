@@ -1,9 +1,9 @@
 """Long requests take turns with everything else on the event loop, and with each other.
 
-A request with very many elements is decoded, handled and answered by a generator that yields how much it has done since
-it last yielded. One turn of the loop does ``TURN`` of that, about five milliseconds, and then the sockets and timers of
-all other clients come first. The next turn goes to a request of the next client, so clients get equal shares, and a
-short request isn't held up by the long ones that came before it.
+A request with very many elements is decoded, handled and answered by a coroutine that pauses, and says how much it has
+done since the last pause. One turn of the loop does ``TURN`` of that, about five milliseconds, and then the sockets and
+timers of all other clients come first. The next turn goes to a request of the next client, so clients get equal shares,
+and a short request isn't held up by the long ones that came before it.
 
 Requests that share turns are decoded at the same time, so their memory is limited: see ``AT_ONCE_MEMORY``.
 
