@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from ottla_broker.clock import Clock
 from ottla_broker.config.security_keys import SaslKeys
 from ottla_broker.controller.client_quotas import LocalConfigs, QuotaAdmin
-from ottla_broker.handlers.authorization import Authorizer
 from ottla_broker.metadata.client_quotas import ClientQuotas, Windows
 from ottla_broker.metadata.scram_credentials import ScramCredentials
+from ottla_broker.security.authorization import Authorizer
 from ottla_broker.store.api import Store
 from ottla_broker.tasks import Step
 from ottla_protocol.sasl.mechanism import DIGESTS
@@ -142,8 +142,8 @@ class Access:
         listener = None if self._member is None else self._member.listener
         if self.acls is None:
             return Authorizer(listener)
-        from ottla_broker.handlers.acl_authorizer import AclAuthorizer
-        from ottla_broker.handlers.audit import AuditLog
+        from ottla_broker.security.acl_authorizer import AclAuthorizer
+        from ottla_broker.security.audit import AuditLog
 
         return AclAuthorizer(
             listener,

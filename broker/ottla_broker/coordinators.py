@@ -19,12 +19,12 @@ from ottla_broker.replica.txn_markers import TxnMarkers
 from ottla_broker.tasks import Step, undo
 
 if TYPE_CHECKING:
+    from ottla_broker.api_parts.share_services import ShareServices
     from ottla_broker.coordinator.group.coordinator import GroupCoordinator
     from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla_broker.coordinator.transaction.markers import DeliverMarkers
     from ottla_broker.coordinator.zookeeper_groups import ZooKeeperGroups
     from ottla_broker.group_coordinators import Groups
-    from ottla_broker.handlers.share_services import ShareServices
     from ottla_broker.replica.transaction_verifier import Verification
     from ottla_broker.store.api import Store
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+from ottla_broker.api_parts.share_services import ShareServices
 from ottla_broker.config.group_configs import group_times, sets_heartbeat_interval, share_settings
 from ottla_broker.coordinator.group.coordinator import GroupCoordinator
 from ottla_broker.coordinator.group.modern.settings import GroupTimes
@@ -27,7 +28,6 @@ from ottla_broker.coordinator.share.share_partitions import SharePartitions
 from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator, StateSettings
 from ottla_broker.coordinator.share.state_logs import StateLogs
 from ottla_broker.coordinator_environment import CoordinatorEnvironment
-from ottla_broker.handlers.share_services import ShareServices
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC
 
 

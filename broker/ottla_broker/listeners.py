@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
     from ottla_broker.config import BrokerConfig, Endpoint
     from ottla_broker.controller.delegation_tokens import DelegationTokens
-    from ottla_broker.handlers.authentication import AuthenticatingService
-    from ottla_broker.handlers.dispatch import Dispatcher
-    from ottla_broker.handlers.oauth_listeners import OAuthListeners
     from ottla_broker.metadata.scram_credentials import ScramCredentials
     from ottla_broker.metrics.sources import Logins
     from ottla_broker.network.service import Service
     from ottla_broker.network.tls_listeners import TlsListeners
+    from ottla_broker.requests.dispatch import Dispatcher
+    from ottla_broker.security.authentication import AuthenticatingService
+    from ottla_broker.security.oauth_listeners import OAuthListeners
 
 DRAIN_SECONDS = 1.0
 """Time to finish pending responses when the broker stops."""
@@ -137,7 +137,7 @@ class Listeners:
             if not endpoint.uses_sasl or OAUTHBEARER not in offered:
                 continue
             # Imported here because it loads ssl.
-            from ottla_broker.handlers.oauth_listeners import OAuthError, OAuthListeners
+            from ottla_broker.security.oauth_listeners import OAuthError, OAuthListeners
 
             if self._oauth is None:
                 self._oauth = OAuthListeners(config, self._clock)
@@ -188,7 +188,7 @@ class Listeners:
             """The dispatcher, after authentication if the listener has SASL."""
             if not endpoint.uses_sasl:
                 return dispatcher
-            from ottla_broker.handlers.sasl_listeners import authenticating
+            from ottla_broker.security.sasl_listeners import authenticating
 
             made = self._logins[endpoint.name] = authenticating(
                 dispatcher,

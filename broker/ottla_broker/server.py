@@ -28,9 +28,6 @@ from ottla_broker.coordinator_environment import CoordinatorEnvironment
 from ottla_broker.coordinators import Coordinators
 from ottla_broker.events import get_logger
 from ottla_broker.handlers import served_apis
-from ottla_broker.handlers.dispatch import Dispatcher
-from ottla_broker.handlers.services import Services
-from ottla_broker.handlers.turns import Turns
 from ottla_broker.listeners import Listeners
 from ottla_broker.log.folder import LogDirError
 from ottla_broker.log.maintenance import Intervals
@@ -42,6 +39,9 @@ from ottla_broker.network.acceptor import ListenError
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.fetch_session import FetchSessions
 from ottla_broker.replica.manager import ReplicaManager
+from ottla_broker.requests.dispatch import Dispatcher
+from ottla_broker.requests.services import Services
+from ottla_broker.requests.turns import Turns
 from ottla_broker.store.api import StoreError, children_of
 from ottla_broker.store.embedded import EmbeddedStore
 from ottla_broker.store.keys import BadNodeError
@@ -52,15 +52,15 @@ from ottla_protocol.partitioning import LAG_TOPIC
 if TYPE_CHECKING:
     import socket
 
+    from ottla_broker.api_parts.client_telemetry import ClientTelemetry
     from ottla_broker.cluster.member import ClusterMember
     from ottla_broker.config import BrokerConfig, Endpoint
     from ottla_broker.controller.api import Controller
     from ottla_broker.counters import Timings
-    from ottla_broker.handlers.client_telemetry import ClientTelemetry
-    from ottla_broker.handlers.push_coordination import PushCoordination
     from ottla_broker.log.cleaner.service import LogCleaner
     from ottla_broker.metrics.lag_history import LagHistory
     from ottla_broker.metrics.service import MetricsService
+    from ottla_broker.push_coordination import PushCoordination
     from ottla_broker.store.api import Store
 
 _log = get_logger()
@@ -280,7 +280,7 @@ class Broker:
         """Bind ``coordinator.listener``, if there is one."""
         if not self.config.coordinator_listener:
             return None
-        from ottla_broker.handlers.push_coordination import bind
+        from ottla_broker.push_coordination import bind
 
         sock = bind(self.config)
         self._stopping.append(sock.close)
@@ -288,7 +288,7 @@ class Broker:
 
     async def _start_push(self, sock: socket.socket) -> None:
         """Serve the consumers of the coordinator designed in 2012."""
-        from ottla_broker.handlers.push_coordination import PushCoordination
+        from ottla_broker.push_coordination import PushCoordination
 
         member = self.member
         store = self._store if member is None else member.store
@@ -435,7 +435,7 @@ class Broker:
         """Take the metrics that clients push, if there is a listener that shows them."""
         if self.metrics is None:
             return
-        from ottla_broker.handlers.client_telemetry import ClientTelemetry
+        from ottla_broker.api_parts.client_telemetry import ClientTelemetry
 
         config = self.config
         self.telemetry = ClientTelemetry(

@@ -15,7 +15,7 @@ from tests.support.handlers import api_of
 from tests.support.watched import WatchedBroker
 from tests.support.wire import Wire, frame
 
-from ottla_broker.handlers.dispatch import LARGEST_PLAIN_REQUEST
+from ottla_broker.requests.dispatch import LARGEST_PLAIN_REQUEST
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
 

@@ -12,9 +12,9 @@ from tests.support.clock import FakeClock
 from tests.support.handlers import Client
 
 from ottla_broker.controller.acls import Acls
-from ottla_broker.handlers.acl_authorizer import AclAuthorizer
-from ottla_broker.handlers.audit import ALL, DENIED, OFF, AuditLog
 from ottla_broker.network.service import Principal
+from ottla_broker.security.acl_authorizer import AclAuthorizer
+from ottla_broker.security.audit import ALL, DENIED, OFF, AuditLog
 from ottla_broker.store.api import NoNodeError, StoreFailedError
 from ottla_broker.store.embedded import EmbeddedStore
 from ottla_protocol.acls import (
@@ -219,7 +219,7 @@ async def test_resources_without_rules_can_be_open(store: EmbeddedStore) -> None
 
 
 async def test_kept_decisions_are_bounded(store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla_broker.handlers.acl_authorizer._CACHED", 10)
+    monkeypatch.setattr("ottla_broker.security.acl_authorizer._CACHED", 10)
     _, made = await authorizer(store)
     for number in range(100):
         made.authorize(Client(), AclOperation.READ, AclResource.TOPIC, f"t{number}")

@@ -17,10 +17,10 @@ from ottla_broker.coordinator.group.coordinator import GroupCoordinator
 from ottla_broker.coordinator.group.settings import GroupSettings
 from ottla_broker.handlers import describe_groups
 from ottla_broker.handlers.index import INDEX
-from ottla_broker.handlers.inline import Running
 from ottla_broker.log.config import LogConfig
 from ottla_broker.metadata.cache import BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
 from ottla_broker.replica.transaction_verifier import Verification, Verified
+from ottla_broker.requests.inline import Running
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode as Code
 from ottla_protocol.errors import KafkaError

@@ -11,7 +11,7 @@ from typing import Any
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.commits import Commits
 from ottla_broker.coordinator.group.group_shard import GroupShard
-from ottla_broker.handlers.fetch_request import Fetch
+from ottla_broker.fetch.fetch_request import Fetch
 from ottla_broker.log.producer_state import ProducerStates
 from ottla_broker.log.reader import LogReader
 from ottla_broker.replica.partition import Partition

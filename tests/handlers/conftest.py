@@ -11,7 +11,7 @@ from tests.support.processes import BrokerProcess
 from tests.support.wire import Wire
 
 from ottla_broker.background import Background
-from ottla_broker.handlers.conversions import Conversions
+from ottla_broker.fetch.conversions import Conversions
 from ottla_broker.log.files import Files
 
 

@@ -21,12 +21,12 @@ from tests.support.handlers import (
 from ottla_broker.config import BrokerConfig
 from ottla_broker.coordinator.transaction.coordinator import Listed
 from ottla_broker.counters import ReplicaCounters
-from ottla_broker.handlers.authorization import Authorizer
 from ottla_broker.handlers.index import INDEX
-from ottla_broker.handlers.route import NAME_FIELDS
 from ottla_broker.log.config import LogConfig
 from ottla_broker.metadata.cache import MetadataCache, TopicInfo
 from ottla_broker.replica.fetch_session import FetchSessions
+from ottla_broker.requests.route import NAME_FIELDS
+from ottla_broker.security.authorization import Authorizer
 from ottla_protocol.acls import CLUSTER_NAME, AclOperation, AclResource
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode

@@ -13,8 +13,8 @@ from tests.support.clock import FakeClock
 from tests.support.metrics import Scraped
 from tests.support.otlp import gauge, metrics_data, number, summed
 
-from ottla_broker.handlers import client_telemetry
-from ottla_broker.handlers.client_telemetry import CODECS, ClientTelemetry, series_of
+from ottla_broker.api_parts import client_telemetry
+from ottla_broker.api_parts.client_telemetry import CODECS, ClientTelemetry, series_of
 from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.metrics.clients import ClientCollector
 from ottla_broker.metrics.exposition import Exposition

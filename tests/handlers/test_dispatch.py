@@ -11,10 +11,10 @@ from tests.support.handlers import Client, services
 from tests.support.wire import request_bytes
 
 from ottla_broker.handlers import served_apis
-from ottla_broker.handlers.dispatch import Dispatcher
-from ottla_broker.handlers.inline import Result
 from ottla_broker.metadata.client_quotas import QuotaEntity, QuotaKind
 from ottla_broker.network.pending_response import PendingResponse
+from ottla_broker.requests.dispatch import Dispatcher
+from ottla_broker.requests.inline import Result
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.api_versions import ApiVersionsRequest
 from ottla_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -12,8 +12,8 @@ from tests.support.handlers import Client, awaited, handled, request_context, se
 from tests.support.log_dirs import World
 
 from ottla_broker.clock import SystemClock
+from ottla_broker.fetch.conversions import Conversions
 from ottla_broker.handlers import produce
-from ottla_broker.handlers.conversions import Conversions
 from ottla_broker.network.pending_response import CloseConnection
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode

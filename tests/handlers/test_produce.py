@@ -18,10 +18,10 @@ from tests.support.log_dirs import KEEP, TOPIC_ID, World
 from ottla_broker.background import Background
 from ottla_broker.clock import SystemClock
 from ottla_broker.handlers import produce
-from ottla_broker.handlers.inline import Running
 from ottla_broker.log.files import Files
 from ottla_broker.network.pending_response import CloseConnection
 from ottla_broker.replica.leadership import LeaderState
+from ottla_broker.requests.inline import Running
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.produce import ProduceRequest

@@ -17,11 +17,11 @@ from tests.support.log_dirs import World
 
 from ottla_broker.background import Background
 from ottla_broker.handlers import produce
-from ottla_broker.handlers.inline import Running
 from ottla_broker.log.files import Files
 from ottla_broker.network.pending_response import CloseConnection
 from ottla_broker.replica.leadership import LeaderState
 from ottla_broker.replica.transaction_verifier import Answers, TransactionVerifier, Verification
+from ottla_broker.requests.inline import Running
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -307,7 +307,7 @@ async def test_no_later_batch_gets_ahead(bench: VerifyingBench) -> None:
 
 
 async def test_too_many_bytes_wait(bench: VerifyingBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla_broker.handlers.produce_verification.MAX_WAITING_BYTES", 300)
+    monkeypatch.setattr("ottla_broker.produce.produce_verification.MAX_WAITING_BYTES", 300)
     bench.remote = True
     first = bench.sending(b"x" * 150, base_sequence=0)
     await asyncio.sleep(0)

@@ -12,7 +12,7 @@ from tests.support.waiting import wait_for
 from tests.support.wire import Wire, request_bytes
 
 from ottla_broker.handlers.produce import MANY
-from ottla_broker.handlers.sliced_produce import PORTION
+from ottla_broker.produce.sliced_produce import PORTION
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.header import parse_response_header
 from ottla_protocol.messages.produce import (

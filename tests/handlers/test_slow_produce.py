@@ -9,10 +9,11 @@ import pytest
 from tests.handlers.test_old_produce import Broker, outcome
 from tests.support.log_dirs import KEEP, World
 
-from ottla_broker.handlers import produce, slow_produce
-from ottla_broker.handlers.conversions import Conversions
+from ottla_broker.fetch.conversions import Conversions
+from ottla_broker.handlers import produce
 from ottla_broker.log import record_validation
 from ottla_broker.network.pending_response import CloseConnection
+from ottla_broker.produce import slow_produce
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.records.batch import write_crc
 from ottla_protocol.records.compression import ZSTD

@@ -18,13 +18,13 @@ from ottla_broker.background import Background
 from ottla_broker.clock import SystemClock
 from ottla_broker.config import BrokerConfig
 from ottla_broker.handlers import describe_producers, fetch, list_offsets, produce, write_txn_markers
-from ottla_broker.handlers.authorization import Authorizer
-from ottla_broker.handlers.inline import Running
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.files import Files
 from ottla_broker.replica.fetch_session import FetchSessions
 from ottla_broker.replica.leadership import LeaderState
 from ottla_broker.replica.txn_markers import TxnMarkers
+from ottla_broker.requests.inline import Running
+from ottla_broker.security.authorization import Authorizer
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
@@ -551,7 +551,7 @@ async def test_offsets_by_time_lie_below_the_last_stable_offset(bench: Bench) ->
 async def test_an_answer_with_too_many_aborted_transactions_is_cut(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ottla_broker.handlers.fetch_request._MOST_ABORTED", 2)
+    monkeypatch.setattr("ottla_broker.fetch.fetch_request._MOST_ABORTED", 2)
     bench.partition.log.config = LogConfig(index_interval_bytes=100)
     for number in range(20):
         await bench.send(b"v", base_sequence=number)

@@ -10,11 +10,12 @@ from tests.support.handlers import Client, api_of, services
 from tests.support.wire import request_bytes
 
 from ottla_broker.handlers import served_apis
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.dispatch import Dispatcher
-from ottla_broker.handlers.inline import pause
-from ottla_broker.handlers.serving import Serving
-from ottla_broker.handlers.turns import (
+from ottla_broker.network.pending_response import PendingResponse
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.dispatch import Dispatcher
+from ottla_broker.requests.inline import pause
+from ottla_broker.requests.serving import Serving
+from ottla_broker.requests.turns import (
     AT_ONCE,
     AT_ONCE_MEMORY,
     SMALL_MEMORY,
@@ -22,7 +23,6 @@ from ottla_broker.handlers.turns import (
     Job,
     Turns,
 )
-from ottla_broker.network.pending_response import PendingResponse
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from ottla_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic

@@ -14,8 +14,8 @@ from tests.log.conftest import NOW_MS
 from tests.log.test_old_formats import mixed
 from tests.records.test_message_set import decode_set
 
-from ottla_broker.handlers.conversions import Conversions
-from ottla_broker.handlers.converted_records import ConvertedRecords
+from ottla_broker.fetch.conversions import Conversions
+from ottla_broker.fetch.converted_records import ConvertedRecords
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.down_conversion import CHUNK_BYTES, NO_RECORDS, DownConversion
 from ottla_broker.log.files import Files, FileSlice

@@ -12,8 +12,8 @@ from tests.replica.world import FETCH_VERSION, TOPIC_ID, World
 from tests.support.handlers import INTER_BROKER, request_context
 
 from ottla_broker.handlers import fetch as fetch_handler
-from ottla_broker.handlers.inline import Result, Running
 from ottla_broker.replica.leadership import LeaderState
+from ottla_broker.requests.inline import Result, Running
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.fetch import (
     FetchPartition,

@@ -11,8 +11,8 @@ from tests.support.clock import FakeClock
 from tests.support.handlers import INTER_BROKER, handled, request_context, when_answered
 
 from ottla_broker.handlers import fetch as fetch_handler
-from ottla_broker.handlers.inline import Running
 from ottla_broker.replica.replication_quota import UNLIMITED, ReplicationQuota
+from ottla_broker.requests.inline import Running
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.fetch import (
     FetchPartition,

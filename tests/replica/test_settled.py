@@ -10,11 +10,11 @@ from tests.replica.world import FETCH_VERSION, TOPIC_ID, World
 from tests.support.handlers import INTER_BROKER, handled, request_context
 
 from ottla_broker.handlers import fetch as fetch_handler
-from ottla_broker.handlers.inline import Running
 from ottla_broker.log.reader import LogReader
 from ottla_broker.replica.leadership import LeaderState
 from ottla_broker.replica.partition import Partition
 from ottla_broker.replica.selector import RackAwareSelector
+from ottla_broker.requests.inline import Running
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ReplicaState

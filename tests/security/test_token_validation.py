@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla_broker.handlers.token_validation import SignedTokens, UnsecuredTokens, parse_keys
+from ottla_broker.security.token_validation import SignedTokens, UnsecuredTokens, parse_keys
 from ottla_protocol.sasl.oauthbearer import OAuthServer, TokenError
 
 NOW = 1_700_000_000

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla_broker.handlers.api import Served
+from ottla_broker.requests.api import Served
 
 INDEX: Final[dict[int, Served]] = {
 '''

@@ -11,17 +11,17 @@ from typing import Any, cast
 
 from ottla_broker.controller.client_quotas import QuotaAdmin
 from ottla_broker.controller.features import FeatureAdmin
-from ottla_broker.handlers.api import Api
-from ottla_broker.handlers.authorization import Authorizer
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.conversions import Conversions
+from ottla_broker.fetch.conversions import Conversions
 from ottla_broker.handlers.index import INDEX
-from ottla_broker.handlers.inline import Running
-from ottla_broker.handlers.services import Services
-from ottla_broker.handlers.turns import Turns
 from ottla_broker.log.heard_connections import ConnectionAge
 from ottla_broker.metadata.client_quotas import ClientQuotas
 from ottla_broker.network.service import ANONYMOUS, Principal
+from ottla_broker.requests.api import Api
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import Running
+from ottla_broker.requests.services import Services
+from ottla_broker.requests.turns import Turns
+from ottla_broker.security.authorization import Authorizer
 
 INTER_BROKER = "INTERNAL"
 

@@ -63,9 +63,9 @@ class WatchedBroker(BrokerProcess):
 
 
 def _measure(file: Path) -> None:
-    from ottla_broker.handlers.dispatch import Dispatcher
     from ottla_broker.network.connection import Connection
     from ottla_broker.network.tls_handshake import Handshake
+    from ottla_broker.requests.dispatch import Dispatcher
 
     with file.open("r+b") as opened:
         words = mmap.mmap(opened.fileno(), _WORDS.size)

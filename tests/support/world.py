@@ -16,12 +16,12 @@ from ottla_broker.config import BrokerConfig
 from ottla_broker.config.topics import log_config
 from ottla_broker.controller.features import FeatureAdmin
 from ottla_broker.controller.standalone import StandaloneController
-from ottla_broker.handlers.context import RequestContext
 from ottla_broker.log.manager import LogManager
 from ottla_broker.metadata.cache import MetadataCache
 from ottla_broker.metadata.scram_credentials import ScramCredentials
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.manager import ReplicaManager
+from ottla_broker.requests.context import RequestContext
 from ottla_broker.store.embedded import EmbeddedStore
 
 

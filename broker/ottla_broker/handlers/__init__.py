@@ -1,13 +1,13 @@
 """The APIs that the broker serves: one module per API, with ``API``, its facts, and ``async def handle(ctx, request)``.
 
-:mod:`.serving` runs the coroutine in the call that has read the request; :mod:`.inline` says what it may wait for. One
-that may loop over many elements pauses.
+:mod:`ottla_broker.requests.serving` runs the coroutine in the call that has read the request;
+:mod:`ottla_broker.requests.inline` says what it may wait for. One that may loop over many elements pauses.
 """
 
 from __future__ import annotations
 
-from ottla_broker.handlers.api import Served
 from ottla_broker.handlers.index import INDEX
+from ottla_broker.requests.api import Served
 
 
 def served_apis(

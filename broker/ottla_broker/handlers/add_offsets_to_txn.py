@@ -6,12 +6,12 @@ flexible, 4 has TRANSACTION_ABORTABLE (KIP-890).
 
 from __future__ import annotations
 
+from ottla_broker.api_parts.transactions import add_partitions, producer_error
 from ottla_broker.coordinator.transaction.metadata import Producer
-from ottla_broker.handlers.api import GROUP, READ, TRANSACTIONAL_ID, WRITE, Api
-from ottla_broker.handlers.authorization import DENIED
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.transactions import add_partitions, producer_error
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
+from ottla_broker.requests.api import GROUP, READ, TRANSACTIONAL_ID, WRITE, Api
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.security.authorization import DENIED
 from ottla_protocol.acls import AclResource
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse

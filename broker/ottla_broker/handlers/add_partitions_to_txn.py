@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ottla_broker.api_parts.transactions import add_partitions, producer_error
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.transaction.metadata import (
     TRANSACTION_VERSION_2,
     Producer,
     TopicPartition,
 )
-from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, TOPIC, TRANSACTIONAL_ID, WRITE, Api, MiB
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import Result, Running
-from ottla_broker.handlers.transactions import add_partitions, producer_error
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
+from ottla_broker.requests.api import CLUSTER, CLUSTER_ACTION, TOPIC, TRANSACTIONAL_ID, WRITE, Api, MiB
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import Result, Running
 from ottla_protocol.acls import AclResource
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode

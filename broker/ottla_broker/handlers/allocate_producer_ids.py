@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, Api
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import in_task
+from ottla_broker.requests.api import CLUSTER, CLUSTER_ACTION, Api
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import in_task
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from ottla_broker.controller.api import Outcome
 from ottla_broker.controller.client_quotas import Change
-from ottla_broker.handlers.api import ALTER_CONFIGS, CLUSTER, Api, MiB
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import in_task, pause
+from ottla_broker.requests.api import ALTER_CONFIGS, CLUSTER, Api, MiB
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import in_task, pause
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import alter_client_quotas as wire

@@ -5,9 +5,9 @@ Only the controller serves it. Null replicas cancel a move.
 
 from __future__ import annotations
 
-from ottla_broker.handlers.api import ALTER, CLUSTER, Api, MiB
-from ottla_broker.handlers.context import RequestContext, client_timeout
-from ottla_broker.handlers.inline import in_task
+from ottla_broker.requests.api import ALTER, CLUSTER, Api, MiB
+from ottla_broker.requests.context import RequestContext, client_timeout
+from ottla_broker.requests.inline import in_task
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages import alter_partition_reassignments as wire
 

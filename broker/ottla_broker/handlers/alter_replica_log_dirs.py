@@ -6,10 +6,10 @@ have yet will be created in the folder, and is answered with an error. Kafka: ``
 
 from __future__ import annotations
 
-from ottla_broker.handlers.api import ALTER, CLUSTER, Api, MiB
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import in_task, pause
 from ottla_broker.log.names import MAX_FOLDER_NAME, future_folder
+from ottla_broker.requests.api import ALTER, CLUSTER, Api, MiB
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import in_task, pause
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import alter_replica_log_dirs as wire

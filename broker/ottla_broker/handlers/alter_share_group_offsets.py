@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from ottla_broker.api_parts.share_requests import services
 from ottla_broker.coordinator.share.state_batches import UNINITIALIZED, TopicIdPartition
-from ottla_broker.handlers.api import GROUP, READ, TOPIC, Api, MiB
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import Result
-from ottla_broker.handlers.share_requests import services
+from ottla_broker.requests.api import GROUP, READ, TOPIC, Api, MiB
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import Result
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import alter_share_group_offsets as wire

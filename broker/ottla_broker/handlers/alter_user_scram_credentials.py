@@ -5,10 +5,10 @@ In a cluster only its controller does it.
 
 from __future__ import annotations
 
-from ottla_broker.handlers.api import ALTER, CLUSTER, Api, MiB
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import in_task
 from ottla_broker.metadata.scram_credentials import Deletion, Upsertion
+from ottla_broker.requests.api import ALTER, CLUSTER, Api, MiB
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import in_task
 from ottla_broker.store.api import StoreError
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError

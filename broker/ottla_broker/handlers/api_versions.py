@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 
 from ottla_broker.controller.features import SUPPORTED
-from ottla_broker.handlers.api import Api, Served
-from ottla_broker.handlers.context import RequestContext
+from ottla_broker.requests.api import Api, Served
+from ottla_broker.requests.context import RequestContext
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.api_versions import (

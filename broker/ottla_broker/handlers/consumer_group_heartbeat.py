@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from ottla_broker.coordinator.group.modern.heartbeats import Heartbeat, HeartbeatAnswer
 from ottla_broker.coordinator.group.modern.member import Partitions, partitions_of
-from ottla_broker.handlers.api import DESCRIBE, GROUP, READ, TOPIC, Api, MiB
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import Result
+from ottla_broker.requests.api import DESCRIBE, GROUP, READ, TOPIC, Api, MiB
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import Result
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import consumer_group_heartbeat as wire

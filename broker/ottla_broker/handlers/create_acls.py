@@ -6,11 +6,11 @@ patterns (KIP-290). Without an authorizer it is refused, as in Kafka.
 
 from __future__ import annotations
 
+from ottla_broker.api_parts.acl_requests import NO_AUTHORIZER, code_of
 from ottla_broker.controller.api import Outcome
-from ottla_broker.handlers.acl_requests import NO_AUTHORIZER, code_of
-from ottla_broker.handlers.api import ALTER, CLUSTER, Api, MiB
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import in_task
+from ottla_broker.requests.api import ALTER, CLUSTER, Api, MiB
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import in_task
 from ottla_protocol.acls import (
     CLUSTER_NAME,
     AclBinding,

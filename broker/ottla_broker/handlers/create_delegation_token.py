@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ottla_broker.handlers.api import Api
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import in_task
-from ottla_broker.handlers.token_requests import not_stored, principal_of, tokens_of
+from ottla_broker.api_parts.token_requests import not_stored, principal_of, tokens_of
+from ottla_broker.requests.api import Api
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import in_task
 from ottla_broker.store.api import StoreError
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError

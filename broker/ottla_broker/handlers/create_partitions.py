@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter
 
 from ottla_broker.controller.api import MorePartitions, Outcome
-from ottla_broker.handlers.api import ALTER, TOPIC, Api
-from ottla_broker.handlers.context import THROTTLED, RequestContext
-from ottla_broker.handlers.inline import in_task, pause
+from ottla_broker.requests.api import ALTER, TOPIC, Api
+from ottla_broker.requests.context import THROTTLED, RequestContext
+from ottla_broker.requests.inline import in_task, pause
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.create_partitions import (

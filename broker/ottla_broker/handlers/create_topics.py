@@ -10,9 +10,9 @@ from collections import Counter
 
 from ottla_broker.config.describe import describe_topic
 from ottla_broker.controller.api import CreatedTopic, NewTopic
-from ottla_broker.handlers.api import CREATE, TOPIC, Api
-from ottla_broker.handlers.context import THROTTLED, RequestContext
-from ottla_broker.handlers.inline import in_task, pause
+from ottla_broker.requests.api import CREATE, TOPIC, Api
+from ottla_broker.requests.context import THROTTLED, RequestContext
+from ottla_broker.requests.inline import in_task, pause
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import create_topics as wire

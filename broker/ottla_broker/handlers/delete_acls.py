@@ -6,12 +6,12 @@ Kafka.
 
 from __future__ import annotations
 
+from ottla_broker.api_parts.acl_requests import NO_AUTHORIZER, acl_filter
 from ottla_broker.controller.api import Outcome
-from ottla_broker.handlers.acl_requests import NO_AUTHORIZER, acl_filter
-from ottla_broker.handlers.api import ALTER, CLUSTER, Api, MiB
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import in_task, pause
-from ottla_broker.handlers.made_later import made_later
+from ottla_broker.requests.api import ALTER, CLUSTER, Api, MiB
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import in_task, pause
+from ottla_broker.requests.made_later import made_later
 from ottla_protocol.acls import AclBinding, AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import delete_acls as wire

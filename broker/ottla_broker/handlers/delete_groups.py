@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla_broker.handlers.api import DELETE, GROUP, Api, MiB
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import Result, pause
+from ottla_broker.requests.api import DELETE, GROUP, Api, MiB
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import Result, pause
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.delete_groups import (

@@ -5,12 +5,12 @@ The response waits until all live followers have deleted the records too.
 
 from __future__ import annotations
 
-from ottla_broker.handlers.api import DELETE, TOPIC, Api
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import pause
-from ottla_broker.handlers.turns import OPENED
-from ottla_broker.handlers.waits import until_reached
 from ottla_broker.replica.delayed_produce import Awaited
+from ottla_broker.requests.api import DELETE, TOPIC, Api
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import pause
+from ottla_broker.requests.turns import OPENED
+from ottla_broker.requests.waits import until_reached
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import delete_records as wire
 

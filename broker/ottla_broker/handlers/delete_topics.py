@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 
 from ottla_broker.controller.api import ZERO_ID, TopicToDelete
-from ottla_broker.handlers.api import DELETE, TOPIC, Api, MiB
-from ottla_broker.handlers.context import THROTTLED, RequestContext
-from ottla_broker.handlers.inline import in_task, pause
+from ottla_broker.requests.api import DELETE, TOPIC, Api, MiB
+from ottla_broker.requests.context import THROTTLED, RequestContext
+from ottla_broker.requests.inline import in_task, pause
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import delete_topics as wire

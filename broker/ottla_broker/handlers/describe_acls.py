@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from ottla_broker.handlers.acl_requests import NO_AUTHORIZER, acl_filter
-from ottla_broker.handlers.api import CLUSTER, DESCRIBE, DESCRIPTIONS, MOST_ANSWER, Api
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import pause
-from ottla_broker.handlers.made_later import made_later
+from ottla_broker.api_parts.acl_requests import NO_AUTHORIZER, acl_filter
+from ottla_broker.requests.api import CLUSTER, DESCRIBE, DESCRIPTIONS, MOST_ANSWER, Api
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import pause
+from ottla_broker.requests.made_later import made_later
 from ottla_protocol.acls import AclEntry, ResourcePattern
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import describe_acls as wire

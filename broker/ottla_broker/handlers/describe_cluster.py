@@ -5,8 +5,8 @@ Version 1 can ask for controllers instead of brokers (KIP-919), which a broker's
 
 from __future__ import annotations
 
-from ottla_broker.handlers.api import Api
-from ottla_broker.handlers.context import RequestContext, cluster_operations
+from ottla_broker.requests.api import Api
+from ottla_broker.requests.context import RequestContext, cluster_operations
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.describe_cluster import (
     DescribeClusterBroker,

@@ -18,9 +18,9 @@ from ottla_broker.config.describe import (
 from ottla_broker.controller.api import ResourceType
 from ottla_broker.controller.config_admin import check_own_id
 from ottla_broker.controller.validation import check_topic_name
-from ottla_broker.handlers.api import CLUSTER, DESCRIBE_CONFIGS, DESCRIPTIONS, GROUP, MOST_ANSWER, TOPIC, Api
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import pause
+from ottla_broker.requests.api import CLUSTER, DESCRIBE_CONFIGS, DESCRIPTIONS, GROUP, MOST_ANSWER, TOPIC, Api
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import pause
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import describe_configs as wire

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from ottla_broker.api_parts.token_requests import principal_of, tokens_of
 from ottla_broker.controller.delegation_tokens import size_of
-from ottla_broker.handlers.api import DESCRIBE, DESCRIPTIONS, MOST_ANSWER, Api
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import pause
-from ottla_broker.handlers.made_later import made_later
-from ottla_broker.handlers.token_requests import principal_of, tokens_of
+from ottla_broker.requests.api import DESCRIBE, DESCRIPTIONS, MOST_ANSWER, Api
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import pause
+from ottla_broker.requests.made_later import made_later
 from ottla_broker.store.token_nodes import TokenInfo
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError

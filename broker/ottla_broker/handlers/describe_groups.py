@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from ottla_broker.coordinator.group.metadata_limit import MEMBER
 from ottla_broker.coordinator.group.states import GroupState
 from ottla_broker.coordinator.old_consumers import COORDINATED_TYPE
-from ottla_broker.handlers.api import DESCRIBE, DESCRIPTIONS, GROUP, MOST_ANSWER, Api
-from ottla_broker.handlers.context import NOT_ASKED, RequestContext
-from ottla_broker.handlers.inline import in_task, pause
+from ottla_broker.requests.api import DESCRIBE, DESCRIPTIONS, GROUP, MOST_ANSWER, Api
+from ottla_broker.requests.context import NOT_ASKED, RequestContext
+from ottla_broker.requests.inline import in_task, pause
 from ottla_broker.store.api import StoreError
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode

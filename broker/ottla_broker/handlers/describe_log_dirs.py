@@ -9,11 +9,11 @@ from __future__ import annotations
 import os.path
 
 from ottla_broker.events import get_logger
-from ottla_broker.handlers.api import CLUSTER, DESCRIBE, Api, MiB
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import pause
 from ottla_broker.log import names
 from ottla_broker.log.log import Log
+from ottla_broker.requests.api import CLUSTER, DESCRIBE, Api, MiB
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import pause
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import describe_log_dirs as wire
 

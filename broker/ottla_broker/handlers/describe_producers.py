@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from ottla_broker.controller.validation import check_topic_name
-from ottla_broker.handlers.api import LISTS, READ, TOPIC, Api, MiB
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import pause
-from ottla_broker.handlers.turns import OPENED
+from ottla_broker.requests.api import LISTS, READ, TOPIC, Api, MiB
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import pause
+from ottla_broker.requests.turns import OPENED
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages import describe_producers as wire
 

@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ottla_broker.api_parts.share_requests import services
 from ottla_broker.coordinator.group.share.group import ShareGroup
 from ottla_broker.coordinator.share.state_batches import UNINITIALIZED, ShareState, TopicIdPartition
 from ottla_broker.events import get_logger
-from ottla_broker.handlers.api import DESCRIBE, GROUP, TOPIC, Api, MiB
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import Result, pause
-from ottla_broker.handlers.share_requests import services
-from ottla_broker.handlers.turns import OPENED
+from ottla_broker.requests.api import DESCRIBE, GROUP, TOPIC, Api, MiB
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import Result, pause
+from ottla_broker.requests.turns import OPENED
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.lag import unread

@@ -7,11 +7,11 @@ replicas except those in sync.
 
 from __future__ import annotations
 
-from ottla_broker.handlers.api import DESCRIBE, TOPIC, Api
-from ottla_broker.handlers.context import NOT_ASKED, RequestContext
-from ottla_broker.handlers.inline import pause
 from ottla_broker.log.names import is_topic_name
 from ottla_broker.metadata.cache import ClientTopic
+from ottla_broker.requests.api import DESCRIBE, TOPIC, Api
+from ottla_broker.requests.context import NOT_ASKED, RequestContext
+from ottla_broker.requests.inline import pause
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import describe_topic_partitions as wire

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ottla_broker.handlers.api import DESCRIBE, LISTS, TOPIC, TRANSACTIONAL_ID, Api
-from ottla_broker.handlers.authorization import DENIED
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import pause
+from ottla_broker.requests.api import DESCRIBE, LISTS, TOPIC, TRANSACTIONAL_ID, Api
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import pause
+from ottla_broker.security.authorization import DENIED
 from ottla_protocol.acls import AclResource
 from ottla_protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from ottla_broker.handlers.api import CLUSTER, DESCRIBE, LISTS, Api, MiB
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import pause
-from ottla_broker.handlers.made_later import made_later
+from ottla_broker.requests.api import CLUSTER, DESCRIBE, LISTS, Api, MiB
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import pause
+from ottla_broker.requests.made_later import made_later
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import describe_user_scram_credentials as wire
 from ottla_protocol.sasl.mechanism import CODES

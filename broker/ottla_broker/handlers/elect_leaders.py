@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from ottla_broker.controller.api import Outcome, Partition
-from ottla_broker.handlers.api import ALTER, CLUSTER, Api, MiB
-from ottla_broker.handlers.context import RequestContext, client_timeout
-from ottla_broker.handlers.inline import in_task
+from ottla_broker.requests.api import ALTER, CLUSTER, Api, MiB
+from ottla_broker.requests.context import RequestContext, client_timeout
+from ottla_broker.requests.inline import in_task
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import elect_leaders as wire

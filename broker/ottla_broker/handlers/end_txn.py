@@ -6,12 +6,12 @@ TRANSACTION_ABORTABLE, and 5 raises the epoch of the producer (KIP-890).
 
 from __future__ import annotations
 
+from ottla_broker.api_parts.transactions import TRY_AGAIN, must_try_again, producer_error
 from ottla_broker.coordinator.transaction.coordinator import ProducerResult
 from ottla_broker.coordinator.transaction.metadata import Producer
-from ottla_broker.handlers.api import TRANSACTIONAL_ID, WRITE, Api
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import Result
-from ottla_broker.handlers.transactions import TRY_AGAIN, must_try_again, producer_error
+from ottla_broker.requests.api import TRANSACTIONAL_ID, WRITE, Api
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import Result
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 

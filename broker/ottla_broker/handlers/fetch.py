@@ -1,26 +1,27 @@
-"""Fetch: record batches straight from the segment files; for versions 0-3 see :mod:`.old_fetch`.
+"""Fetch: record batches straight from the segment files; for versions 0-3 see :mod:`ottla_broker.fetch.old_fetch`.
 
 The response holds slices of files, which the connection sends with ``sendfile``; no record is touched. The first
 partition with data returns at least one whole batch, however large; the others return what fits (KIP-74). A fetch that
 finds less than ``min_bytes`` waits for ``max_wait_ms``.
 
 Topics are named up to version 12 and have ids from 13; sessions exist from version 7 (KIP-227). Followers use the same
-request (:mod:`.follower_fetch`). From version 11, consumers may read from any replica; the broker sends them to one in
-their rack if it has a selector (KIP-392). Readers of committed records get the ranges of aborted transactions.
+request (:mod:`ottla_broker.fetch.follower_fetch`). From version 11, consumers may read from any replica; the broker
+sends them to one in their rack if it has a selector (KIP-392). Readers of committed records get the ranges of aborted
+transactions.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, READ, TOPIC, Api
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.fetch_request import Fetch
-from ottla_broker.handlers.follower_fetch import FollowerFetch
-from ottla_broker.handlers.turns import OPENED_AT_ONCE
-from ottla_broker.handlers.waits import until_grown
+from ottla_broker.fetch.fetch_request import Fetch
+from ottla_broker.fetch.follower_fetch import FollowerFetch
 from ottla_broker.metadata.client_quotas import QuotaKind
 from ottla_broker.replica.fetch_session import FetchContext
+from ottla_broker.requests.api import CLUSTER, CLUSTER_ACTION, READ, TOPIC, Api
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.turns import OPENED_AT_ONCE
+from ottla_broker.requests.waits import until_grown
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.fetch import (
@@ -49,7 +50,7 @@ _FORMAT_2_SINCE = 4
 async def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
     if ctx.version >= _FORMAT_2_SINCE:
         return await _fetch(ctx, request, Fetch)
-    from ottla_broker.handlers import old_fetch
+    from ottla_broker.fetch import old_fetch
 
     return await old_fetch.converted(ctx, request, await _fetch(ctx, request, old_fetch.OldFetch))
 

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from ottla_broker.events import get_logger
-from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, DESCRIBE, GROUP, TRANSACTIONAL_ID, Api
-from ottla_broker.handlers.authorization import DENIED
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import in_task, pause
-from ottla_broker.handlers.services import Services
 from ottla_broker.metadata.cache import NO_LEADER
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
+from ottla_broker.requests.api import CLUSTER, CLUSTER_ACTION, DESCRIBE, GROUP, TRANSACTIONAL_ID, Api
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import in_task, pause
+from ottla_broker.requests.services import Services
+from ottla_broker.security.authorization import DENIED
 from ottla_broker.store.keys import decode_uuid
 from ottla_protocol.acls import CLUSTER_NAME, AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError

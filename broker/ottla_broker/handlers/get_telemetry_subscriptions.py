@@ -5,9 +5,9 @@ Served where there is ``metrics.listener``, which shows them.
 
 from __future__ import annotations
 
-from ottla_broker.handlers.api import Api
-from ottla_broker.handlers.client_telemetry import CODECS
-from ottla_broker.handlers.context import RequestContext
+from ottla_broker.api_parts.client_telemetry import CODECS
+from ottla_broker.requests.api import Api
+from ottla_broker.requests.context import RequestContext
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,

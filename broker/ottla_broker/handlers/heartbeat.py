@@ -6,8 +6,8 @@ Version 3 added static members (KIP-345), 4 is flexible.
 from __future__ import annotations
 
 from ottla_broker.coordinator.group.member import Sender
-from ottla_broker.handlers.api import GROUP, READ, Api
-from ottla_broker.handlers.context import RequestContext
+from ottla_broker.requests.api import GROUP, READ, Api
+from ottla_broker.requests.context import RequestContext
 from ottla_protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 API = Api(12, (0, 4), coordinated=True, needs={GROUP: READ}, gate=GROUP)

@@ -6,11 +6,11 @@ INVALID_REQUEST with a message.
 
 from __future__ import annotations
 
+from ottla_broker.api_parts.config_requests import answer_each, check_allowed, check_entries, supported_kind
 from ottla_broker.controller.api import ConfigChange, ConfigOperation, Outcome, ResourceType
-from ottla_broker.handlers.api import ALTER_CONFIGS, CLUSTER, GROUP, TOPIC, Api
-from ottla_broker.handlers.config_requests import answer_each, check_allowed, check_entries, supported_kind
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import in_task
+from ottla_broker.requests.api import ALTER_CONFIGS, CLUSTER, GROUP, TOPIC, Api
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import in_task
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import incremental_alter_configs as wire
 from ottla_protocol.messages.alter_configs import AlterConfigsResourceResponse

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla_broker.handlers.api import Served
+from ottla_broker.requests.api import Served
 
 INDEX: Final[dict[int, Served]] = {
     0: Served("produce", 0, 12),

@@ -7,13 +7,13 @@ id and epoch to continue after an error (KIP-360). 2 is flexible, 4 has PRODUCER
 
 from __future__ import annotations
 
+from ottla_broker.api_parts.transactions import TRY_AGAIN, must_try_again, producer_error
 from ottla_broker.coordinator.transaction.coordinator import ProducerResult
 from ottla_broker.coordinator.transaction.metadata import Producer
-from ottla_broker.handlers.api import CLUSTER, TRANSACTIONAL_ID, WRITE, Api
-from ottla_broker.handlers.authorization import DENIED
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import Result, in_task
-from ottla_broker.handlers.transactions import TRY_AGAIN, must_try_again, producer_error
+from ottla_broker.requests.api import CLUSTER, TRANSACTIONAL_ID, WRITE, Api
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import Result, in_task
+from ottla_broker.security.authorization import DENIED
 from ottla_protocol.acls import CLUSTER_NAME, AclOperation, AclResource
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode, KafkaError

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from ottla_broker.api_parts.share_state_requests import Answered, StateApi, serve
 from ottla_broker.coordinator.share.state_batches import ShareKey
 from ottla_broker.coordinator.share.state_coordinator import ShareStateCoordinator
-from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, Api, MiB
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.share_state_requests import Answered, StateApi, serve
+from ottla_broker.requests.api import CLUSTER, CLUSTER_ACTION, Api, MiB
+from ottla_broker.requests.context import RequestContext
 from ottla_protocol.messages import initialize_share_group_state as wire
 
 API = Api(

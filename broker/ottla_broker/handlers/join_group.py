@@ -9,9 +9,9 @@ returning static leader skip the assignment (KIP-814).
 from __future__ import annotations
 
 from ottla_broker.coordinator.group.membership import DEFAULT_REASON, JoinRequest
-from ottla_broker.handlers.api import GROUP, READ, Api, MiB
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import Result
+from ottla_broker.requests.api import GROUP, READ, Api, MiB
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import Result
 from ottla_protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 # About a thousand protocols, which a group compares for each member.

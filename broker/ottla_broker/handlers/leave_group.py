@@ -7,8 +7,8 @@ alone (KIP-345). Version 4 is flexible, 5 adds reasons for the log (KIP-800).
 from __future__ import annotations
 
 from ottla_broker.coordinator.group.membership import DEFAULT_REASON, LeaveRequest
-from ottla_broker.handlers.api import GROUP, READ, Api, MiB
-from ottla_broker.handlers.context import RequestContext
+from ottla_broker.requests.api import GROUP, READ, Api, MiB
+from ottla_broker.requests.context import RequestContext
 from ottla_protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 API = Api(13, (0, 5), coordinated=True, needs={GROUP: READ}, gate=GROUP, memory=2 * MiB, is_carried_out=True)

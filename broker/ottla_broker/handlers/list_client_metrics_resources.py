@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ottla_broker.handlers.api import CLUSTER, DESCRIBE_CONFIGS, Api
-from ottla_broker.handlers.context import RequestContext
+from ottla_broker.requests.api import CLUSTER, DESCRIBE_CONFIGS, Api
+from ottla_broker.requests.context import RequestContext
 from ottla_protocol.messages.list_client_metrics_resources import (
     ClientMetricsResource,
     ListClientMetricsResourcesRequest,

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from ottla_broker.handlers.api import DESCRIBE, GROUP, LISTS, Api
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import in_task, pause
+from ottla_broker.requests.api import DESCRIBE, GROUP, LISTS, Api
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import in_task, pause
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 

@@ -12,11 +12,11 @@ offset lower than before (KIP-207).
 
 from __future__ import annotations
 
-from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, DESCRIBE, TOPIC, Api
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import in_slices, pause
-from ottla_broker.handlers.turns import OPENED
 from ottla_broker.replica.partition import Partition
+from ottla_broker.requests.api import CLUSTER, CLUSTER_ACTION, DESCRIBE, TOPIC, Api
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import in_slices, pause
+from ottla_broker.requests.turns import OPENED
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import list_offsets as wire
 

@@ -5,9 +5,9 @@ Null topics ask for all moves.
 
 from __future__ import annotations
 
-from ottla_broker.handlers.api import CLUSTER, DESCRIBE, Api, MiB
-from ottla_broker.handlers.context import RequestContext, client_timeout
-from ottla_broker.handlers.inline import in_task
+from ottla_broker.requests.api import CLUSTER, DESCRIBE, Api, MiB
+from ottla_broker.requests.context import RequestContext, client_timeout
+from ottla_broker.requests.inline import in_task
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages import list_partition_reassignments as wire
 

@@ -5,9 +5,9 @@ Version 1 selects by the time since a transaction began (KIP-994).
 
 from __future__ import annotations
 
-from ottla_broker.handlers.api import DESCRIBE, LISTS, TRANSACTIONAL_ID, Api
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import pause
+from ottla_broker.requests.api import DESCRIBE, LISTS, TRANSACTIONAL_ID, Api
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import pause
 from ottla_protocol.acls import AclResource
 from ottla_protocol.messages.list_transactions import (
     ListTransactionsRequest,

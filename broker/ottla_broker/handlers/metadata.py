@@ -16,12 +16,12 @@ from functools import partial
 from typing import Final, TypeVar
 
 from ottla_broker.controller.api import ZERO_ID
-from ottla_broker.handlers.api import CLUSTER, CREATE, DESCRIBE, LISTS, TOPIC, Api
-from ottla_broker.handlers.context import NOT_ASKED, RequestContext, cluster_operations
-from ottla_broker.handlers.inline import in_task, pause
 from ottla_broker.log.names import is_topic_name
 from ottla_broker.metadata.cache import ClientTopic
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
+from ottla_broker.requests.api import CLUSTER, CREATE, DESCRIBE, LISTS, TOPIC, Api
+from ottla_broker.requests.context import NOT_ASKED, RequestContext, cluster_operations
+from ottla_broker.requests.inline import in_task, pause
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import metadata as wire

@@ -14,9 +14,9 @@ from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.commits import CommitItem, java_length
 from ottla_broker.coordinator.group.member import Sender
 from ottla_broker.coordinator.group.offsets import NO_EXPIRY, Committed
-from ottla_broker.handlers.api import GROUP, READ, TOPIC, Api
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import Result, in_task, pause
+from ottla_broker.requests.api import GROUP, READ, TOPIC, Api
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import Result, in_task, pause
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import offset_commit as wire

@@ -5,9 +5,9 @@ In a group with members, only offsets of topics to which no member is subscribed
 
 from __future__ import annotations
 
-from ottla_broker.handlers.api import DELETE, GROUP, READ, TOPIC, Api
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import Result, pause
+from ottla_broker.requests.api import DELETE, GROUP, READ, TOPIC, Api
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import Result, pause
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import offset_delete as wire

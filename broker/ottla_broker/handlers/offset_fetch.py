@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from ottla_broker.coordinator.group.commits import Fetched
-from ottla_broker.handlers.api import DESCRIBE, GROUP, LISTS, TOPIC, Api, MiB
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import in_task, pause
+from ottla_broker.requests.api import DESCRIBE, GROUP, LISTS, TOPIC, Api, MiB
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import in_task, pause
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages import offset_fetch as wire

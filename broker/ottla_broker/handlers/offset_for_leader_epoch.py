@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, DESCRIBE, TOPIC, Api
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import pause
-from ottla_broker.handlers.turns import OPENED
+from ottla_broker.requests.api import CLUSTER, CLUSTER_ACTION, DESCRIBE, TOPIC, Api
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import pause
+from ottla_broker.requests.turns import OPENED
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages import offset_for_leader_epoch as wire
 

@@ -2,13 +2,13 @@
 
 A batch is checked with its records (:mod:`ottla_broker.log.record_validation`), offset and leader epoch are written
 into it, and the bytes go to the segment. A request with many or compressed records is checked before anything of it is
-appended, on a thread where that takes long: see :mod:`.slow_produce`.
+appended, on a thread where that takes long: see :mod:`ottla_broker.produce.slow_produce`.
 
 ``acks`` 0 has no response, 1 waits for the leader (and its fsync, where one is due), -1 for all in-sync replicas.
-Versions 0 to 2 carry the old message formats: see :mod:`.old_produce`.
+Versions 0 to 2 carry the old message formats: see :mod:`ottla_broker.produce.old_produce`.
 
 Batches of transactions need WRITE on the request's transactional id, and the transaction coordinator's word that the
-partition belongs to the transaction: see :mod:`.produce_verification`.
+partition belongs to the transaction: see :mod:`ottla_broker.produce.produce_verification`.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla_broker.events import get_logger
-from ottla_broker.handlers import slow_produce
-from ottla_broker.handlers.api import TOPIC, TRANSACTIONAL_ID, WRITE, Api, MiB
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import Running, pause
-from ottla_broker.handlers.late_requests import is_uncertain
-from ottla_broker.handlers.produce_verification import (
-    Failure,
-    Verified,
-    transactional_batches,
-    verification_of,
-)
-from ottla_broker.handlers.slow_produce import FORMAT_2_SINCE, CheckedRecords, check_codec
-from ottla_broker.handlers.turns import OPENED, OPENED_AT_ONCE
-from ottla_broker.handlers.waits import until_reached
 from ottla_broker.log.record_validation import QUICK_BYTES, Validated
 from ottla_broker.log.validator import RecordsRefused
 from ottla_broker.log.verification import UNVERIFIED
 from ottla_broker.metadata.client_quotas import QuotaKind
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_broker.network.pending_response import CloseConnection
+from ottla_broker.produce import slow_produce
+from ottla_broker.produce.produce_verification import (
+    Failure,
+    Verified,
+    transactional_batches,
+    verification_of,
+)
+from ottla_broker.produce.slow_produce import FORMAT_2_SINCE, CheckedRecords, check_codec
 from ottla_broker.replica.delayed_produce import Awaited
+from ottla_broker.requests.api import TOPIC, TRANSACTIONAL_ID, WRITE, Api, MiB
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import Running, pause
+from ottla_broker.requests.late_requests import is_uncertain
+from ottla_broker.requests.turns import OPENED, OPENED_AT_ONCE
+from ottla_broker.requests.waits import until_reached
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.produce import (
@@ -78,7 +78,7 @@ _log = get_logger()
 
 MANY: Final = 500
 """A request with more partitions is appended in portions, in turns with everything else on the event loop: see
-:mod:`.sliced_produce`. So is one that opens many logs."""
+:mod:`ottla_broker.produce.sliced_produce`. So is one that opens many logs."""
 ACKS: Final = (-1, 0, 1)
 _WRITES_INTERNAL = "__admin_client"
 _BROKER = re.compile(r"broker-[0-9]+")
@@ -127,7 +127,7 @@ async def _in_portions(
     ctx: RequestContext, request: ProduceRequest, opens_many: bool
 ) -> ProduceResponse | None:
     """Each portion of the partitions is a request of its own. Nothing is read from the connection meanwhile."""
-    from ottla_broker.handlers.sliced_produce import PORTION, WORK, join, portions
+    from ottla_broker.produce.sliced_produce import PORTION, WORK, join, portions
 
     # The request's buffer is used again before the last portion's turn.
     _keep(request)
@@ -214,7 +214,7 @@ class _Hold:
 async def _checked(ctx: RequestContext, request: ProduceRequest, hold: _Hold) -> CheckedRecords:
     """Check all records, or convert them, before any is appended: at once, or on a thread where it takes long."""
     if ctx.version < FORMAT_2_SINCE:
-        from ottla_broker.handlers import old_produce
+        from ottla_broker.produce import old_produce
 
         jobs, budget = old_produce.conversions(ctx, request), old_produce.budget()
     else:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ottla_broker.handlers.api import Api
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import in_task
+from ottla_broker.requests.api import Api
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import in_task
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 

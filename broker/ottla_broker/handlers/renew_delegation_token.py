@@ -5,9 +5,9 @@ For the token's owner and renewers.
 
 from __future__ import annotations
 
-from ottla_broker.handlers.api import Api
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.token_requests import changed
+from ottla_broker.api_parts.token_requests import changed
+from ottla_broker.requests.api import Api
+from ottla_broker.requests.context import RequestContext
 from ottla_protocol.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,
     RenewDelegationTokenResponse,

@@ -1,12 +1,12 @@
 """SaslAuthenticate: refused where a client needn't authenticate, or has already.
 
-On listeners with SASL, :mod:`.authentication` answers it.
+On listeners with SASL, :mod:`ottla_broker.security.authentication` answers it.
 """
 
 from __future__ import annotations
 
-from ottla_broker.handlers.api import Api
-from ottla_broker.handlers.context import RequestContext
+from ottla_broker.requests.api import Api
+from ottla_broker.requests.context import RequestContext
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 

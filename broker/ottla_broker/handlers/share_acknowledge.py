@@ -5,13 +5,7 @@ The response waits until the acknowledgements are persisted. Version 2 can renew
 
 from __future__ import annotations
 
-from ottla_broker.coordinator.share.in_flight import Acknowledgement
-from ottla_broker.coordinator.share.sessions import INITIAL
-from ottla_broker.coordinator.share.state_batches import TopicIdPartition
-from ottla_broker.handlers.api import GROUP, READ, TOPIC, Api, MiB
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import Result
-from ottla_broker.handlers.share_requests import (
+from ottla_broker.api_parts.share_requests import (
     AckResults,
     acknowledge,
     acknowledgements,
@@ -21,6 +15,12 @@ from ottla_broker.handlers.share_requests import (
     leader_of,
     services,
 )
+from ottla_broker.coordinator.share.in_flight import Acknowledgement
+from ottla_broker.coordinator.share.sessions import INITIAL
+from ottla_broker.coordinator.share.state_batches import TopicIdPartition
+from ottla_broker.requests.api import GROUP, READ, TOPIC, Api, MiB
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import Result
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import share_acknowledge as wire
 

@@ -11,15 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from ottla_broker.coordinator.share.fetched import spread
-from ottla_broker.coordinator.share.in_flight import Acknowledgement
-from ottla_broker.coordinator.share.sessions import FINAL, INITIAL, ShareSession, ShareSessions
-from ottla_broker.coordinator.share.share_partition import Acquired, SharePartition, copy_of
-from ottla_broker.coordinator.share.state_batches import ShareKey, TopicIdPartition
-from ottla_broker.handlers.api import GROUP, READ, TOPIC, Api, MiB
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import Result, pause
-from ottla_broker.handlers.share_requests import (
+from ottla_broker.api_parts.share_requests import (
     AckResults,
     acknowledge,
     acknowledgements,
@@ -31,9 +23,17 @@ from ottla_broker.handlers.share_requests import (
     services,
     share_of,
 )
-from ottla_broker.handlers.share_services import ShareServices
+from ottla_broker.api_parts.share_services import ShareServices
+from ottla_broker.coordinator.share.fetched import spread
+from ottla_broker.coordinator.share.in_flight import Acknowledgement
+from ottla_broker.coordinator.share.sessions import FINAL, INITIAL, ShareSession, ShareSessions
+from ottla_broker.coordinator.share.share_partition import Acquired, SharePartition, copy_of
+from ottla_broker.coordinator.share.state_batches import ShareKey, TopicIdPartition
 from ottla_broker.metadata.client_quotas import QuotaKind
 from ottla_broker.replica.delayed_fetch import DelayedFetch
+from ottla_broker.requests.api import GROUP, READ, TOPIC, Api, MiB
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import Result, pause
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import share_fetch as wire
 

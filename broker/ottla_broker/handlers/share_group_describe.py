@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from ottla_broker.api_parts.group_descriptions import described_groups, hides, refused
 from ottla_broker.coordinator.group.metadata_limit import MEMBER, topics_bytes
 from ottla_broker.coordinator.group.modern.topics import TopicsView
 from ottla_broker.coordinator.group.share.assignor import ASSIGNOR
 from ottla_broker.coordinator.group.share.group import ShareMember
-from ottla_broker.handlers.api import DESCRIBE, DESCRIPTIONS, GROUP, TOPIC, Api
-from ottla_broker.handlers.context import NOT_ASKED, RequestContext
-from ottla_broker.handlers.group_descriptions import described_groups, hides, refused
-from ottla_broker.handlers.inline import pause
+from ottla_broker.requests.api import DESCRIBE, DESCRIPTIONS, GROUP, TOPIC, Api
+from ottla_broker.requests.context import NOT_ASKED, RequestContext
+from ottla_broker.requests.inline import pause
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import share_group_describe as wire

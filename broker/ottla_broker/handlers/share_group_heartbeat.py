@@ -5,13 +5,13 @@ The response waits until what the heartbeat changes is in the log, and new parti
 
 from __future__ import annotations
 
+from ottla_broker.api_parts.share_requests import check_member_id
 from ottla_broker.coordinator.group.modern.heartbeats import HeartbeatAnswer
 from ottla_broker.coordinator.group.share.groups import ShareHeartbeat
-from ottla_broker.handlers.api import DESCRIBE, GROUP, READ, TOPIC, Api, MiB
 from ottla_broker.handlers.consumer_group_heartbeat import answered
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import Result
-from ottla_broker.handlers.share_requests import check_member_id
+from ottla_broker.requests.api import DESCRIBE, GROUP, READ, TOPIC, Api, MiB
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import Result
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages import share_group_heartbeat as wire

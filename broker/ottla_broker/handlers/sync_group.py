@@ -7,9 +7,9 @@ the client must name the protocol type and name that it expects (KIP-559).
 from __future__ import annotations
 
 from ottla_broker.coordinator.group.member import Sender
-from ottla_broker.handlers.api import GROUP, READ, Api
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import Result
+from ottla_broker.requests.api import GROUP, READ, Api
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import Result
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 

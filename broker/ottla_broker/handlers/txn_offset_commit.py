@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ottla_broker.api_parts.transactions import TRY_AGAIN
 from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.commits import CommitItem
 from ottla_broker.coordinator.group.member import Sender
 from ottla_broker.coordinator.group.offsets import Committed
-from ottla_broker.handlers.api import GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE, Api
-from ottla_broker.handlers.authorization import DENIED
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import Result
-from ottla_broker.handlers.late_requests import is_uncertain
 from ottla_broker.handlers.offset_commit import commit_items
-from ottla_broker.handlers.transactions import TRY_AGAIN
 from ottla_broker.log.verification import VerificationGuard
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_broker.replica.transaction_verifier import Verdicts, Verification
+from ottla_broker.requests.api import GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE, Api
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import Result
+from ottla_broker.requests.late_requests import is_uncertain
+from ottla_broker.security.authorization import DENIED
 from ottla_protocol.acls import AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.txn_offset_commit import (

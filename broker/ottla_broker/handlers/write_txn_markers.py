@@ -6,12 +6,12 @@ It is answered when all in-sync replicas have the markers.
 
 from __future__ import annotations
 
-from ottla_broker.handlers.api import CLUSTER, CLUSTER_ACTION, Api, MiB
-from ottla_broker.handlers.context import RequestContext
-from ottla_broker.handlers.inline import Result
-from ottla_broker.handlers.late_requests import late
 from ottla_broker.log.heard_connections import Arrival
 from ottla_broker.replica.txn_markers import MarkerErrors, TxnMarker
+from ottla_broker.requests.api import CLUSTER, CLUSTER_ACTION, Api, MiB
+from ottla_broker.requests.context import RequestContext
+from ottla_broker.requests.inline import Result
+from ottla_broker.requests.late_requests import late
 from ottla_protocol.acls import CLUSTER_NAME, AclOperation, AclResource
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.write_txn_markers import (

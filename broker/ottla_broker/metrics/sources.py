@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from ottla_broker.metrics.exposition import Exposition
 
 if TYPE_CHECKING:
+    from ottla_broker.api_parts.client_telemetry import ClientTelemetry
     from ottla_broker.background import Background
     from ottla_broker.clock import Clock
     from ottla_broker.cluster.member import ClusterMember
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from ottla_broker.coordinator.share.share_partitions import SharePartitions
     from ottla_broker.coordinator.transaction.coordinator import TransactionCoordinator
     from ottla_broker.counters import Timings
-    from ottla_broker.handlers.client_telemetry import ClientTelemetry
-    from ottla_broker.handlers.dispatch import Dispatcher
-    from ottla_broker.handlers.push_coordination import PushCoordination
     from ottla_broker.log.cleaner.service import LogCleaner
     from ottla_broker.log.manager import LogManager
     from ottla_broker.metadata.cache import MetadataCache
@@ -27,8 +25,10 @@ if TYPE_CHECKING:
     from ottla_broker.network.acceptor import Acceptor
     from ottla_broker.network.connection_quotas import ConnectionQuotas
     from ottla_broker.network.request_memory import RequestMemory
+    from ottla_broker.push_coordination import PushCoordination
     from ottla_broker.replica.fetch_session import FetchSessions
     from ottla_broker.replica.manager import ReplicaManager
+    from ottla_broker.requests.dispatch import Dispatcher
 
 
 class Logins(Protocol):

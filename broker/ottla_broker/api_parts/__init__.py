@@ -1,0 +1,1 @@
+"""What several APIs share, by subject."""

@@ -1,0 +1,5 @@
+"""What :mod:`ottla_broker.handlers.produce` calls for requests that aren't small, new and plain.
+
+Records that take long to check (:mod:`.slow_produce`), or are in an old format (:mod:`.old_produce`); transactions that
+have to be verified (:mod:`.produce_verification`); very many partitions (:mod:`.sliced_produce`).
+"""
