@@ -12,7 +12,13 @@ from ottla_broker.network.login_threads import THREADS, LoginThreads
 _AHEAD = 2 * THREADS
 
 
-async def test_addresses_take_turns() -> None:
+@pytest.mark.parametrize(
+    ("flood", "others"),
+    [("10.0.0.1", ("10.0.0.2", "10.0.0.3")), ("2001:db8:0:1::{}", ("2001:db8:0:2::1", "2001:db8:0:3::1"))],
+)
+async def test_addresses_take_turns(flood: str, others: tuple[str, str]) -> None:
+    """A host has a whole /64 of IPv6."""
+    one, other = others
     threads = LoginThreads()
     gate, done = Event(), []
 
@@ -22,12 +28,12 @@ async def test_addresses_take_turns() -> None:
         return name
 
     try:
-        flood = [threads.run("flood", work, f"f{number}") for number in range(50)]
-        others = [threads.run(host, work, host) for host in ("one", "other", "one")]
+        flooding = [threads.run(flood.format(number), work, f"f{number}") for number in range(50)]
+        waiting = [threads.run(host, work, host) for host in (one, other, one)]
         gate.set()
-        assert await asyncio.wait_for(asyncio.gather(*others), 60) == ["one", "other", "one"]
-        assert max(map(done.index, ("one", "other"))) <= _AHEAD + 2 * THREADS
-        assert len(await asyncio.wait_for(asyncio.gather(*flood), 60)) == 50
+        assert await asyncio.wait_for(asyncio.gather(*waiting), 60) == [one, other, one]
+        assert max(map(done.index, others)) <= _AHEAD + 2 * THREADS
+        assert len(await asyncio.wait_for(asyncio.gather(*flooding), 60)) == 50
     finally:
         threads.close()
 

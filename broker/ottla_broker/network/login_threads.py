@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ottla_broker.background import Background
 from ottla_broker.client_queue import ClientQueue
+from ottla_broker.network.service import client_at
 
 THREADS: Final = 2
 _AHEAD: Final = 2 * THREADS
@@ -23,14 +24,14 @@ class LoginThreads:
 
     def __init__(self) -> None:
         self._threads = Background(THREADS)
-        # By address.
+        # By client.
         self._waiting: ClientQueue[tuple[asyncio.Future[Any], Callable[[], Any]]] = ClientQueue()
         self._begun: set[asyncio.Future[Any]] = set()
 
     def run(self, host: str, function: Callable[..., Any], *args: object) -> asyncio.Future[Any]:
-        """Run ``function(*args)`` on a thread when it is the address's turn."""
+        """Run ``function(*args)`` on a thread when it is the turn of the client at that address."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append(host, (future, partial(function, *args)))
+        self._waiting.append(client_at(host), (future, partial(function, *args)))
         self._begin()
         return future
 

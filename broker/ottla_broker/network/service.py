@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final, NamedTuple, Protocol
 
 from ottla_broker.log.heard_connections import ConnectionAge
@@ -34,7 +35,19 @@ class Known(Protocol):
 def client_of(connection: Known) -> Principal | str:
     """Return who takes turns with other clients: what the client has proved to be, or its address."""
     principal = connection.principal
-    return connection.client_host if principal == ANONYMOUS else principal
+    return client_at(connection.client_host) if principal == ANONYMOUS else principal
+
+
+def client_at(host: str) -> str:
+    """Return who takes turns at an address: a host has a whole /64 of IPv6, so those addresses are one client's."""
+    return _network(host) if ":" in host else host
+
+
+@lru_cache(1024)
+def _network(host: str) -> str:
+    from ipaddress import IPv6Network
+
+    return str(IPv6Network((host.partition("%")[0], 64), strict=False))
 
 
 class ClientConnection(Protocol):
