@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ottla_broker.events import get_logger
 from ottla_broker.log.record_validation import QUICK_BYTES, Validated
 from ottla_broker.log.validator import RecordsRefused
-from ottla_broker.log.verification import UNVERIFIED
+from ottla_broker.log.verification import UNVERIFIED, VerificationGuard
 from ottla_broker.metadata.client_quotas import QuotaKind
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_broker.network.pending_response import CloseConnection
@@ -272,18 +272,14 @@ def _append(
         answers = []
         for data in topic.partition_data:
             place += 1
-            answer = PartitionProduceResponse(index=data.index, base_offset=-1)
-            answers.append(answer)
-            checked = False
+            answers.append(answer := PartitionProduceResponse(index=data.index, base_offset=-1))
+            checked: Partition | None = None
             try:
                 partition = ctx.partition(name, data.index)
                 if refusal is not None:
                     raise KafkaError(*refusal)
                 if verified is not None:
-                    key = (name, data.index)
-                    if key in verified.failures:
-                        raise KafkaError(*verified.failures[key])
-                    guard = verified.guards.get(key, UNVERIFIED)
+                    guard = _guard(verified, (name, data.index))
                 if name in INTERNAL_TOPICS and not _may_write_internal(ctx, name):
                     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is written by brokers only")
                 batch = memoryview(data.records or b"")
@@ -292,7 +288,7 @@ def _append(
                     if not batch:
                         raise KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch in the request")
                     check_codec(version, batch)
-                checked = True
+                checked = partition
                 if acks == -1 and partition.is_under_min_isr():
                     raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
                 if found is None:
@@ -313,15 +309,27 @@ def _append(
                 failure = str(error)
                 _put_error(answer, error)
                 ctx.services.replicas.counters.produce_failed(name, error.code, len(data.records or b""))
-                if checked and partition.is_open and error.code not in _WITHOUT_START_OFFSET:
-                    answer.log_start_offset = partition.log.log_start_offset
+                _put_start(answer, error, checked)
         topics.append(TopicProduceResponse(name=name, partition_responses=answers))
-    if acks == 0:
-        if failure is not None:
-            # There is no response for the error. As in Kafka, the connection is closed, which the client notices.
-            raise CloseConnection(f"produce with acks=0 failed: {failure}")
-        return None, []
-    return ProduceResponse(responses=topics), waits
+    if acks:
+        return ProduceResponse(responses=topics), waits
+    if failure is not None:
+        # There is no response for the error. As in Kafka, the connection is closed, which the client notices.
+        raise CloseConnection(f"produce with acks=0 failed: {failure}")
+    return None, []
+
+
+def _guard(verified: Verified, key: tuple[str, int]) -> VerificationGuard:
+    """What the transactional batch of a partition is appended under. Raises KafkaError: its transaction is refused."""
+    if key in verified.failures:
+        raise KafkaError(*verified.failures[key])
+    return verified.guards.get(key, UNVERIFIED)
+
+
+def _put_start(answer: PartitionProduceResponse, error: KafkaError, partition: Partition | None) -> None:
+    """Some errors say where the log starts; ``partition``: None if the batch hasn't come so far."""
+    if partition is not None and partition.is_open and error.code not in _WITHOUT_START_OFFSET:
+        answer.log_start_offset = partition.log.log_start_offset
 
 
 def _may_write_internal(ctx: RequestContext, topic: str) -> bool:
