@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from tests.support.handlers import handled
 from tests.support.world import World
 
 from ottla_broker.controller.features import SUPPORTED, FeatureAdmin
@@ -42,7 +43,7 @@ async def shown(world: World, version: int = 4) -> tuple[int, dict[str, int], di
     request = ApiVersionsRequest(client_software_name="a", client_software_version="1")
     world_served = world.context(version, 18)
     world_served.services.served = {}
-    answer = api_versions.handle(world_served, request)
+    answer = handled(api_versions, world_served, request)
     answer = type(answer).decode(answer.encode(version), version)
     return (
         answer.finalized_features_epoch,
