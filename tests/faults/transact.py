@@ -15,8 +15,10 @@ output has a line for each event, with spaces between the words::
 
 An OUTCOME is ``commit`` or ``abort``, as the client says, or ``unknown``. It is unknown, too, where
 ``send_offsets_to_transaction`` doesn't return: librdkafka ignores its timeout if the group's coordinator has left the
-cluster for a moment (librdkafka's issues 5456 and 5511); the error is ``HANGS`` then.
-``interop/programs/Transactions.java`` does the same.
+cluster for a moment (librdkafka's issues 5456 and 5511); the error is ``HANGS`` then. ERROR is ``EXPIRED`` where a
+transaction was open for longer than its timeout, so that the coordinator may have aborted it.
+``interop/programs/Transactions.java`` does the same. Java's ``commitTransaction`` may end a transaction without its
+last record, which was never sent; the error is ``UNSENT`` then, and SIZE that of the records that were.
 """
 
 from __future__ import annotations
@@ -81,6 +83,7 @@ class Instance:
     def __init__(self, bootstrap: str, name: str, number: int) -> None:
         self.name, self.number = name, number
         self.transaction = ""
+        self._began = 0.0
         self._failed: list[ck.KafkaError] = []
         self._producer = ck.Producer(
             {
@@ -109,8 +112,13 @@ class Instance:
 
     def begin(self, transaction: str) -> None:
         self.transaction = transaction
+        self._began = time.monotonic()
         self._failed.clear()
         self._step(self._producer.begin_transaction)
+
+    def why(self, failed: Failed) -> str:
+        """The error to report for a step that has failed."""
+        return "EXPIRED" if time.monotonic() - self._began >= TIMEOUT_MS / 1000 else failed.name
 
     def send(self, topic: str, partition: int, value: str) -> None:
         def delivered(error: ck.KafkaError | None, _: ck.Message) -> None:
@@ -207,7 +215,7 @@ class Worker(threading.Thread):
             else:
                 instance.abort()
         except Failed as failed:
-            say("error", self.name, instance.transaction, failed.name)
+            say("error", self.name, instance.transaction, instance.why(failed))
             goes_on = failed.abort and self._abort(instance)
             if ending and not goes_on:
                 outcome = "unknown"
@@ -224,12 +232,12 @@ class Worker(threading.Thread):
             instance.abort()
             return True
         except Failed as failed:
-            say("error", self.name, instance.transaction, failed.name)
+            say("error", self.name, instance.transaction, instance.why(failed))
             return False
 
     def _look(self) -> None:
         """The group has the offset. A coordinator that was replaced may not know it, for some seconds."""
-        fetched = -1
+        fetched = None
         deadline = time.monotonic() + 15
         while time.monotonic() < deadline:
             try:
@@ -242,14 +250,15 @@ class Worker(threading.Thread):
             if fetched >= self._committed:
                 return
             time.sleep(0.2)
-        say("back", self.name, self._committed, fetched)
+        if fetched is not None:
+            say("back", self.name, self._committed, fetched)
 
     def _take_over(self, old: Instance) -> Instance | None:
         """A new instance fences the old one, which goes on amid one of the new one's transactions."""
         try:
             self._write(old, 1, commit=False)
         except Failed as failed:
-            say("error", self.name, old.transaction, failed.name)
+            say("error", self.name, old.transaction, old.why(failed))
         say("txn", self.name, old.transaction, 1, -1, "abort")
         new = self._replace()
         goes_on = new is not None

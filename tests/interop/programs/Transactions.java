@@ -118,11 +118,13 @@ public class Transactions implements Runnable {
         String transaction = name + "." + instances + "." + number;
         String outcome = "abort";
         boolean ending = false, goesOn = true;
+        List<Future<RecordMetadata>> sent = new ArrayList<>();
+        long began = System.nanoTime();
         try {
             producer.beginTransaction();
             for (int index = 0; index < size; index++) {
                 String value = transaction + "/" + size + "/" + index + "/" + (commit ? "commit" : "abort") + "/0/" + number;
-                producer.send(new ProducerRecord<>(topic, chance.nextInt(partitions), null, value));
+                sent.add(producer.send(new ProducerRecord<>(topic, chance.nextInt(partitions), null, value)));
                 if (chance.nextDouble() < 0.3) producer.flush();
             }
             if (withOffset)
@@ -131,12 +133,20 @@ public class Transactions implements Runnable {
             if (commit) {
                 ending = true;
                 again(producer::commitTransaction);
-                outcome = "commit";
+                // Its sender looks whether all records are acknowledged before it takes the EndTxn from the queue, not
+                // while it does: a record and a commit in between are ended without the record, which stays behind.
+                int acknowledged = (int) sent.stream().filter(Future::isDone).count();
+                if (acknowledged < size) {
+                    say("error", name, transaction, "UNSENT");
+                    size = acknowledged;
+                    goesOn = false;
+                }
+                outcome = size == 0 ? "unknown" : "commit";
             } else {
                 again(producer::abortTransaction);
             }
         } catch (KafkaException failure) {
-            say("error", name, transaction, nameOf(failure));
+            say("error", name, transaction, System.nanoTime() - began < 60_000_000_000L ? nameOf(failure) : "EXPIRED");
             goesOn = mayAbort(failure) && abort(transaction);
             if (ending && !goesOn) outcome = "unknown";
         } catch (IllegalStateException failure) {
@@ -164,7 +174,7 @@ public class Transactions implements Runnable {
 
     private void look() {
         TopicPartition place = new TopicPartition(topic, 0);
-        long fetched = -1, deadline = System.nanoTime() + 15_000_000_000L;
+        long fetched = -2, deadline = System.nanoTime() + 15_000_000_000L;
         while (System.nanoTime() < deadline) {
             try {
                 OffsetAndMetadata found = group.committed(Set.of(place), Duration.ofSeconds(10)).get(place);
@@ -177,7 +187,7 @@ public class Transactions implements Runnable {
                 return;
             }
         }
-        say("back", name, committed, fetched);
+        if (fetched > -2) say("back", name, committed, fetched);
     }
 
     public static void main(String[] arguments) throws Exception {
