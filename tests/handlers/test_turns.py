@@ -207,6 +207,14 @@ async def test_a_client_that_leaves_ends_its_request() -> None:
     assert not pending.ready
 
 
+async def test_a_request_that_has_not_begun_ends_with_the_broker() -> None:
+    dispatch = Dispatcher(services(clock=FakeClock(), served=served_apis(in_cluster=False)))
+    pending = dispatch.handle(Held(), memoryview(large_request()))
+    assert isinstance(pending, PendingResponse)
+    dispatch.close()
+    assert not pending.ready  # and no warning of a coroutine that was never awaited
+
+
 def names_of(count: int) -> bytes:
     topics = [MetadataRequestTopic(name=f"absent-{number}") for number in range(count)]
     return request_bytes(MetadataRequest(topics=topics, allow_auto_topic_creation=False), 9)[4:]

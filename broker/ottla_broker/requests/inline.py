@@ -77,7 +77,7 @@ class Running(Result[T]):
     __slots__ = ("_coroutine", "_is_abandoned", "_waiting", "_waits_for")
 
     def __init__(self, work: Coroutine[Any, None, T], waiting: set[Running[Any]] | None = None) -> None:
-        """``waiting`` has this while it waits for a future, also after it was abandoned."""
+        """``waiting`` has this while it waits for a future, or to begin, also after it was abandoned."""
         super().__init__()
         self._coroutine = work
         self._waiting = waiting
@@ -98,8 +98,10 @@ class Running(Result[T]):
             self._coroutine.close()
 
     def stop(self) -> None:
-        """Cancel the future that the coroutine waits for."""
-        if self._waits_for is not None and not isinstance(self._waits_for, Result):
+        """Cancel the future that the coroutine waits for, or end one that hasn't begun."""
+        if self._waits_for is None:
+            self._coroutine.close()
+        elif not isinstance(self._waits_for, Result):
             self._waits_for.cancel()
 
     def _go_on(self, _: object = None) -> None:

@@ -38,6 +38,7 @@ class Serving(Running["Parts | None"]):
         self._holds_connection = False
         self._waits_since = 0.0
         if reserved is not None:
+            waiting.add(self)
             self._take_turns(reserved)
 
     def start(self) -> Serving:
@@ -89,6 +90,8 @@ class Serving(Running["Parts | None"]):
         """Go on in turns until it waits, or ends. It ends quietly once the client has gone."""
         context = self._context
         unlooked = TURN
+        if self._waiting is not None:
+            self._waiting.discard(self)
         try:
             while True:
                 if unlooked >= TURN:
