@@ -260,8 +260,7 @@ def _append(
     acks, version = request.acks, ctx.version
     if acks not in ACKS:
         refusal = ErrorCode.INVALID_REQUIRED_ACKS, None
-    guard = None
-    now_ms = ctx.services.clock.now_ms()
+    guard, now_ms = None, ctx.services.clock.now_ms()
     waits: list[_Wait] = []
     topics = []
     # Texts and codes, not errors: an error's traceback would keep the request until the next garbage collection.

@@ -36,6 +36,21 @@ def closed_sizes(files: Files, logs: Sequence[tuple[tuple[str, int], str]]) -> d
     return found
 
 
+_OF_LEADER: Final = (
+    ("underreplicated", "1: not all replicas are in sync."),
+    ("insyncreplicascount", "Replicas in sync, where this broker leads."),
+    ("replicascount", "Replicas, where this broker leads."),
+    ("underminisr", "1: fewer replicas in sync than min.insync.replicas."),
+    ("laststableoffsetlag", "Offsets from the last stable one to the high watermark: an open transaction."),
+)
+_OF_LOG: Final = (
+    ("size", "Bytes of the log's segments."),
+    ("logstartoffset", "The first offset; of logs that have been used."),
+    ("logendoffset", "The next offset; of logs that have been used."),
+    ("numlogsegments", "Segments; of logs that have been used."),
+)
+
+
 @dataclass(slots=True)
 class _Sums:
     """The sums over all partitions that are shown.
@@ -119,23 +134,8 @@ class PartitionCollector:
     def collect(self, out: Exposition) -> Iterator[None]:
         """Replicas in sync, and the logs."""
         sources = self._sources
-        part, log_name = "kafka_cluster_partition_", "kafka_log_log_"
-        detail = (
-            out.gauge(f"{part}underreplicated", "1: not all replicas are in sync."),
-            out.gauge(f"{part}insyncreplicascount", "Replicas in sync, where this broker leads."),
-            out.gauge(f"{part}replicascount", "Replicas, where this broker leads."),
-            out.gauge(f"{part}underminisr", "1: fewer replicas in sync than min.insync.replicas."),
-            out.gauge(
-                f"{part}laststableoffsetlag",
-                "Offsets from the last stable one to the high watermark: an open transaction.",
-            ),
-        )
-        of_log = (
-            out.gauge(f"{log_name}size", "Bytes of the log's segments."),
-            out.gauge(f"{log_name}logstartoffset", "The first offset; of logs that have been used."),
-            out.gauge(f"{log_name}logendoffset", "The next offset; of logs that have been used."),
-            out.gauge(f"{log_name}numlogsegments", "Segments; of logs that have been used."),
-        )
+        detail = tuple(out.gauge(f"kafka_cluster_partition_{name}", what) for name, what in _OF_LEADER)
+        of_log = tuple(out.gauge(f"kafka_log_log_{name}", what) for name, what in _OF_LOG)
         # Looked up once, not a hundred thousand times.
         add_under, add_in_sync, add_replicas, add_under_min, add_stable_lag = (f.lines.append for f in detail)
         under_name, in_sync_name, replicas_name, under_min_name, stable_lag_name = (f.name for f in detail)
