@@ -231,6 +231,29 @@ def test_rows_deleted_while_files_are_joined_do_not_return(
     assert lake.rows("id") == [[n] for n in range(6) if n != 1]
 
 
+def test_keys_deleted_while_files_are_joined(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For Spark, too, this applies to the new files, and not to the row that came with it."""
+    lake.create(DDL)
+    lake.land()
+    lake.land()
+    rewrite = compaction._rewrite
+
+    def slow(*arguments: Any) -> Any:
+        made = rewrite(*arguments)
+        lake.spark.delete_equal(lake.table, ["id"], [{"id": 1}, {"id": 5}], [{"id": 1, "name": "new"}])
+        return made
+
+    monkeypatch.setattr(compaction, "_rewrite", slow)
+    assert compact(lake.landing.table, "iceberg").after == 2
+    monkeypatch.undo()
+    wanted = [[1, "new"], [0, "n0"], [2, "n2"], [3, "n3"], [4, "n4"]]
+    assert lake.rows("id, name") == wanted
+    lake.land(1)
+    compact(lake.landing.table, "iceberg")
+    assert lake.rows("id, name") == [*wanted, [6, "n6"]]
+    assert list(lake.audit().missing) == [(1, 2), (5, 6)]
+
+
 def test_partitions_by_every_transform(lake: Lake) -> None:
     lake.create(DDL, "PARTITIONED BY (days(ts))")
     lake.land()

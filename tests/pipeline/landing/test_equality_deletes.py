@@ -89,6 +89,10 @@ def test_rows_with_the_key_are_gone_and_later_ones_stay(lake: Lake) -> None:
     lake.delete(["id"], {"id": 1}, {"id": 3})
     lake.land({"id": 3})
     lake.check(1, 6, 7)
+    lake.land({"id": 8})
+    lake.delete(["id"], {"id": 8})
+    lake.check(1, 6, 7)
+    assert len(lake.table.scan().to_arrow()) == 3
 
 
 def test_an_upsert(lake: Lake) -> None:
@@ -225,21 +229,78 @@ def test_what_cannot_be_read_is_named(lake: Lake, metadata: dict[str, Any], erro
             refused()
 
 
-def test_a_delete_while_files_are_joined(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake.land({"id": 1})
-    lake.land({"id": 2})
+def while_joined(monkeypatch: pytest.MonkeyPatch, change: Callable[[], None]) -> list[str]:
+    """Do this once, while the first files are joined. Returns the partitions that are joined."""
     rewrite = compaction._rewrite
+    joined: list[str] = []
 
     def slow(*arguments: Any) -> Any:
         made = rewrite(*arguments)
-        lake.delete(["id"], {"id": 2})
+        joined.append(arguments[1][0].partition.get("p"))
+        if len(joined) == 1:
+            change()
         return made
 
     monkeypatch.setattr(compaction, "_rewrite", slow)
+    return joined
+
+
+def test_a_delete_while_files_are_joined(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It applies to the files that they become, and what was inserted with it stays."""
+    for n in range(1, 4):
+        lake.land({"id": n})
+    lake.delete(["id"], {"id": 1})
+
+    def change() -> None:
+        lake.delete(["id"], {"id": 2})
+        lake.land({"id": 2}, {"id": 3})
+        lake.delete(["id"], {"id": 4})
+
+    while_joined(monkeypatch, change)
+    assert compact(lake.landing.table, "iceberg").after == 2
+    monkeypatch.undo()
+    lake.check_read(2, 3, 4)
+    lake.delete(["id"], {"id": 3})
+    lake.check(3)
+
+
+def test_a_delete_that_is_rolled_back_while_files_are_joined(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.land({"id": 1})
+    lake.land({"id": 2})
+    before = lake.table.current_snapshot().snapshot_id
+    lake.delete(["id"], {"id": 2})
+    while_joined(monkeypatch, lambda: lake.table.manage_snapshots().set_current_snapshot(before).commit())
     with pytest.raises(LandingError, match="another program has changed it; run it again"):
         compact(lake.landing.table, "iceberg")
     monkeypatch.undo()
-    lake.check(0)
+    lake.check(0, 1)
+
+
+def test_a_delete_while_files_get_into_other_partitions(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of the old partition, which new files are no part of, or of a new one, which old files aren't."""
+    lake.land({"id": 1, "p": "a"}, {"id": 2, "p": "a"}, partition_by=("p",))
+    lake.land({"id": 1, "p": "a"})
+    with lake.table.update_spec() as update:
+        update.add_field("id", "bucket[1]", "b")
+    lake.landing = replace(lake.landing, partition_by=())
+    while_joined(monkeypatch, lambda: lake.delete(["id"], {"id": 1}, partition=["a", 0]))
+    compact(lake.landing.table, "iceberg")
+    monkeypatch.undo()
+    lake.check_read(0, 1, 2)
+    with lake.table.update_spec() as update:
+        update.remove_field("b")
+    lake.land({"id": 3, "p": "a"})
+    before = lake.table.metadata.default_spec_id
+    lake.land({"id": 1, "p": "a"})
+    with lake.table.update_spec() as update:
+        update.remove_field("p")
+    while_joined(monkeypatch, lambda: lake.delete(["id"], {"id": 1}, spec_id=before, partition=["a"]))
+    with pytest.raises(LandingError, match="another program has changed it; run it again"):
+        compact(lake.landing.table, "iceberg")
+    monkeypatch.undo()
+    lake.check(0, 1, 2, 3)
 
 
 def test_a_delete_while_files_of_another_partition_are_joined(
@@ -253,16 +314,10 @@ def test_a_delete_while_files_of_another_partition_are_joined(
             {"id": 2, "p": "b"},
             partition_by=("p",),
         )
-    rewrite, joined = compaction._rewrite, []
-
-    def slow(*arguments: Any) -> Any:
-        joined.append(arguments[1][0].partition["p"])
-        if len(joined) == 1:
-            lake.delete(["id"], {"id": 2}, partition=["b" if joined == ["a"] else "a"])
-        return rewrite(*arguments)
-
-    monkeypatch.setattr(compaction, "_rewrite", slow)
+    other = {"a": "b", "b": "a"}
+    joined = while_joined(monkeypatch, lambda: lake.delete(["id"], {"id": 2}, partition=[other[joined[0]]]))
     compact(lake.landing.table, "iceberg")
+    monkeypatch.undo()
     assert sorted(joined) == ["a", "b"]
     lake.check(*((0, 1, 2, 4, 5, 6) if joined[0] == "a" else (0, 1, 3, 4, 5, 7)))
     assert len(lake.table.inspect.data_files()) == 2

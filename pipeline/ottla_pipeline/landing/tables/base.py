@@ -64,6 +64,8 @@ class DataFile:
     """Identifies what other programs have deleted of its rows, without rewriting the file."""
     spec: int = 0
     """The partitioning that it was written by, where a table has several."""
+    version: int = 0
+    """The table's when this was read, if its format lets deletes apply to rewritten files that are of an older one."""
 
     def to_json(self) -> dict[str, Any]:
         names = ("path", "size", "rows", "stats")
@@ -385,13 +387,17 @@ class Table(ABC):
             raise TableChanged(
                 f"{self.name}: another program has changed its columns or partitioning meanwhile; run it again"
             )
-        now = {one.path: one.deletes for one in self.data_files()} if commit.removed else {}
+        now = self._deletes(commit) if commit.removed else {}
         for one in commit.removed:
             if now.get(one.path) != one.deletes:
                 raise LandingError(
                     f"{self.name}: {one.path} is not in the table any more, or has fewer rows now: another program has "
                     "changed it; run it again"
                 )
+
+    def _deletes(self, commit: Commit) -> dict[str, str]:
+        """What has been deleted of each file that new files of this commit would bring back."""
+        return {one.path: one.deletes for one in self.data_files()}
 
     def _has(self, files: Sequence[DataFile]) -> bool:
         """Whether the newest version has these files, so that a commit that seemed to lose was made before others."""

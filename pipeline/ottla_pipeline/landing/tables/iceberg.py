@@ -29,7 +29,7 @@ from ottla_pipeline.landing.ledger import by_topic
 from ottla_pipeline.landing.schema import mapped, normalised
 from ottla_pipeline.landing.tables.base import VERSIONS, Busy, Commit, DataFile, Stale, State, Table
 from ottla_pipeline.landing.tables.iceberg_columns import cast, kept_mapping, physical, small, types_in
-from ottla_pipeline.landing.tables.iceberg_deletes import Plan, readable
+from ottla_pipeline.landing.tables.iceberg_deletes import Plan, date_back, readable
 from ottla_pipeline.landing.tables.iceberg_metrics import metrics
 from ottla_pipeline.landing.tables.layout import Layout, PartitionField
 from ottla_pipeline.landing.tables.outside import passes, patiently, said
@@ -181,7 +181,23 @@ class IcebergTable(Table):
 
     def data_files(self) -> list[DataFile]:
         plan = self._plan()
-        return [self._file(one, plan.marks(one)) for one in plan.tasks]
+        return [self._file(one, plan) for one in plan.tasks]
+
+    def _deletes(self, commit: Commit) -> dict[str, str]:
+        """Without equality deletes that apply to rewritten files, too: see :meth:`_remove`."""
+        plan, version = self._plan(), self._version(commit)
+        found = [self._file(one, plan, version) for one in plan.tasks]
+        return {one.path: one.deletes for one in found}
+
+    def _version(self, commit: Commit) -> int | None:
+        """The sequence number that its files may have, since they hold what those had that they replace.
+
+        None if files get into other partitions: deletes may apply to some of both, and not to others.
+        """
+        spec = self._open().metadata.default_spec_id
+        if not commit.rewrite or any(one.spec != spec for one in commit.removed):
+            return None
+        return min((one.version for one in commit.removed), default=None)
 
     def batches(self, columns: Sequence[str], files: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
         from pyiceberg.expressions import AlwaysTrue
@@ -277,19 +293,27 @@ class IcebergTable(Table):
                 )
                 transaction._apply((), unchanged)
                 update = transaction.update_snapshot(snapshot_properties={_KEY: _summary(state)})
-                removed = {one.path for one in commit.removed}
-                known = [one.file for one in self._plan().tasks] if removed else []
-                with update.overwrite() if removed else update.fast_append() as snapshot:
-                    for one in commit.files:
-                        snapshot.append_data_file(self._added(one))
-                    for each in known:
-                        if self._relative(each.file_path) in removed:
-                            snapshot.delete_data_file(each)
+                producer = update.overwrite() if commit.removed else update.fast_append()
+                for one in commit.files:
+                    producer.append_data_file(self._added(one))
+                if commit.removed:
+                    self._remove(commit, producer)
+                producer.commit()
         except TypeError as error:
             raise LandingError(
                 f"{self.name}: files in it are partitioned by a column that was dropped since, and pyiceberg can't "
                 "replace these: rewrite them by Spark first"
             ) from error
+
+    def _remove(self, commit: Commit, producer: Any) -> None:
+        """If keys were deleted since the files were read, new ones are dated back, so that this applies to them."""
+        plan, version = self._plan(), self._version(commit)
+        removed = {one.path for one in commit.removed}
+        tasks = [one for one in plan.tasks if self._relative(one.file.file_path) in removed]
+        for one in tasks:
+            producer.delete_data_file(one.file)
+        if version is not None and any(plan.marks(one) != plan.marks(one, version) for one in tasks):
+            date_back(producer, version)
 
     @contextmanager
     def _committing(self) -> Iterator[None]:
@@ -358,7 +382,7 @@ class IcebergTable(Table):
         except (NotImplementedError, ValueError) as error:
             raise LandingError(f"{self.name} can't be read: {str(error).splitlines()[0]}") from error
 
-    def _file(self, task: Any, equality: Sequence[str]) -> DataFile:
+    def _file(self, task: Any, plan: Plan, until: int | None = None) -> DataFile:
         file = task.file
         fields = self._open().specs()[file.spec_id].fields
         values = {
@@ -373,8 +397,9 @@ class IcebergTable(Table):
             file.file_size_in_bytes,
             file.record_count,
             values,
-            deletes=" ".join([*deletes, *equality]),
+            deletes=" ".join([*deletes, *plan.marks(task, until)]),
             spec=file.spec_id,
+            version=plan.version,
         )
 
     def _relative(self, uri: str) -> str:

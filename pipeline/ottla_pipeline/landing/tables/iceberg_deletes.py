@@ -11,7 +11,7 @@ a data file.
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -34,22 +34,26 @@ _AT_ONCE = 1 << 20
 
 @dataclass
 class _Deletes:
-    """The equality deletes of a scope, newest first, and for each a digest of it and of those before it."""
+    """The equality deletes of a scope, oldest first."""
 
     found: list[tuple[int, str, Any]] = field(default_factory=list)
     """Sequence number, path and pyiceberg's DataFile of each."""
-    digests: list[str] = field(default_factory=list)
+    sums: list[int] = field(default_factory=lambda: [0])
+    """Of the digests of all before each, so that any range has one."""
 
     def finish(self) -> None:
-        self.found.sort(key=lambda one: one[:2], reverse=True)
-        digest = hashlib.sha256()
+        self.found.sort(key=lambda one: one[:2])
         for _, path, _ in self.found:
-            digest.update(f"{path}\n".encode())
-            self.digests.append(digest.hexdigest()[:32])
+            digest = hashlib.sha256(path.encode()).digest()[:16]
+            self.sums.append(self.sums[-1] + int.from_bytes(digest))
 
-    def after(self, sequence: int) -> int:
-        """How many are newer."""
-        return bisect_left(self.found, -sequence, key=lambda one: -one[0])
+    def between(self, after: int, until: int | None = None) -> range:
+        """Those with a higher sequence number than ``after``, and none above ``until``."""
+        first, last = (bisect_right(self.found, at, key=lambda one: one[0]) for at in (after, until or after))
+        return range(first, len(self.found) if until is None else last)
+
+    def digest(self, of: range) -> str:
+        return f"{(self.sums[of.stop] - self.sums[of.start]) % (1 << 128):032x}"
 
 
 class Plan:
@@ -74,6 +78,8 @@ class Plan:
             return True
 
         snapshot = table.current_snapshot()
+        self.version = int(snapshot.sequence_number or 0) if snapshot is not None else 0
+        """The version's sequence number."""
         planner = ManifestGroupPlanner(table.metadata, table.io)
         manifests = snapshot.manifests(table.io) if snapshot is not None else []
         self.tasks: list[Any] = list(planner.plan_files(manifests, by_pyiceberg))
@@ -89,13 +95,13 @@ class Plan:
         """A field that was removed from a spec of format version 1 is void in the later ones."""
         return any(str(one.transform) != "void" for one in self._metadata.specs()[spec_id].fields)
 
-    def marks(self, task: Any) -> list[str]:
-        """Identify the equality deletes that apply to a data file."""
+    def marks(self, task: Any, until: int | None = None) -> list[str]:
+        """Identify the equality deletes that apply to a data file, up to a sequence number."""
         found = []
         for scope in (EVERYWHERE, self.scope(task.file)):
-            deletes = self._deletes.get(scope)
-            if deletes is not None and (count := deletes.after(self._sequences[task.file.file_path])):
-                found.append(f"equality@{deletes.digests[count - 1]}")
+            deletes = self._deletes.get(scope, _Deletes())
+            if of := deletes.between(self._sequences[task.file.file_path], until):
+                found.append(f"equality@{deletes.digest(of)}")
         return found
 
     def remaining(
@@ -106,26 +112,30 @@ class Plan:
         ``positions``: position deletes as pyiceberg has read them. Those of a partition come together. Raises
         LandingError, which names the table, if something can't be read.
         """
-        everywhere: list[_Keys] | None = None
-        held: tuple[Scope, list[_Keys]] = (EVERYWHERE, [])
-        # Without equality deletes, files keep their order.
-        for task in sorted(tasks, key=lambda one: self.scope(one.file)) if self._deletes else tasks:
-            if everywhere is None:
-                everywhere = self._keys(name, EVERYWHERE, tasks)
-            scope, sequence = self.scope(task.file), self._sequences[task.file.file_path]
-            if held[0] != scope:
-                held = (scope, [])  # Not two partitions' keys at once.
-                held = (
-                    scope,
-                    self._keys(name, scope, [one for one in tasks if self.scope(one.file) == scope]),
-                )
-            remain = None
-            for keys in (*everywhere, *held[1]):
-                if keys.newest > sequence:
-                    with readable(name, task.file.file_path):
-                        kept = keys.remaining(keys.columns.read(task, positions, required=False), sequence)
+        if not self._deletes or not tasks:
+            yield from ((one, None) for one in tasks)
+            return
+        by_scope: dict[Scope, list[Any]] = {}
+        for one in tasks:
+            by_scope.setdefault(self.scope(one.file), []).append(one)
+        everywhere = self._keys(name, EVERYWHERE, tasks)
+        for scope, some in by_scope.items():
+            keys: list[_Keys] = []  # Not those of two partitions at once.
+            keys = [*everywhere, *self._keys(name, scope, some)]
+            for task in some:
+                yield task, self._remaining(name, task, positions, keys)
+
+    def _remaining(
+        self, name: str, task: Any, positions: dict[str, Any], keys: Sequence[_Keys]
+    ) -> NDArray[np.bool_] | None:
+        sequence = self._sequences[task.file.file_path]
+        remain = None
+        with readable(name, task.file.file_path):
+            for one in keys:
+                if one.newest > sequence:
+                    kept = one.remaining(one.columns.read(task, positions, required=False), sequence)
                     remain = kept if remain is None else remain & kept
-            yield task, remain
+        return remain
 
     def _keys(self, name: str, scope: Scope, tasks: Sequence[Any]) -> list[_Keys]:
         """The keys that are deleted in a scope, as far as that may concern these files; by columns."""
@@ -133,9 +143,9 @@ class Plan:
         from pyiceberg.table import FileScanTask
 
         deletes = self._deletes.get(scope, _Deletes())
-        count = deletes.after(min(self._sequences[one.file.file_path] for one in tasks))
+        newer = deletes.between(min(self._sequences[one.file.file_path] for one in tasks))
         by_columns: dict[frozenset[int], list[tuple[int, str, Any]]] = {}
-        for one in deletes.found[:count]:
+        for one in deletes.found[newer.start :]:
             by_columns.setdefault(frozenset(one[2].equality_ids or ()), []).append(one)
 
         def batches(columns: _Columns, of: list[tuple[int, str, Any]]) -> Iterator[pa.Table]:
@@ -153,6 +163,24 @@ class Plan:
             if len(keys):
                 found.append(_Keys(columns, keys))
         return found
+
+
+def date_back(producer: Any, sequence: int) -> None:
+    """Give the new data files of a pyiceberg snapshot this data sequence number: deletes after it apply to them."""
+    make = producer.new_manifest_writer
+
+    def new_manifest_writer(spec: Any) -> Any:
+        writer = make(spec)
+        add = writer.add
+
+        def add_dated(entry: Any) -> Any:
+            entry.sequence_number = sequence
+            return add(entry)
+
+        writer.add = add_dated
+        return writer
+
+    producer.new_manifest_writer = new_manifest_writer
 
 
 @contextmanager
