@@ -1,5 +1,14 @@
-"""``python -m ottla_client`` is ``ottla``."""
+"""``ottla``, also as ``python -m ottla_client``."""
 
-from ottla_client.cli import main
+from ottla_client.start import loading
 
-main(prog_name="ottla")
+
+def main() -> None:
+    loading()
+    from ottla_client.cli import main as run
+
+    run(prog_name="ottla")
+
+
+if __name__ == "__main__":
+    main()

@@ -17,6 +17,7 @@ import click
 
 from ottla_protocol.printable import printable
 
+from .start import loaded
 from .suggestions import did_you_mean
 
 GROUP = "ottla.commands"
@@ -62,7 +63,10 @@ class Commands(click.Group):
         if known is not None:
             return known
         target = dict(_installed_commands()).get(cmd_name) or _registered_command(cmd_name)
-        return None if target is None else _load(cmd_name, target)
+        try:
+            return None if target is None else _load(cmd_name, target)
+        finally:
+            loaded()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As in click, but says where an option belongs that is given before the command."""

@@ -201,3 +201,19 @@ def test_a_consumer_without_records_says_at_a_terminal_that_it_waits(broker: Bro
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 130
     os.close(parent)
+
+
+@pytest.mark.parametrize("imported", ["click", "ottla_client.commands.groups"])
+def test_ctrl_c_while_the_command_is_loaded(imported: str) -> None:
+    code = (
+        "import os, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {imported!r}: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "sys.argv = ['ottla', 'groups', 'list']\n"
+        "from ottla_client.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
