@@ -12,6 +12,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
+from ottla_broker.client_threads import ClientThreads
 from ottla_broker.clock import Clock
 from ottla_broker.config.quota_keys import QuotaKeys
 from ottla_broker.config.security_keys import SaslKeys
@@ -20,7 +21,6 @@ from ottla_broker.metadata.client_quotas import Windows
 from ottla_broker.network.acceptor import Acceptor, ListenError, open_listener
 from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.connection_rates import ConnectionRates
-from ottla_broker.network.login_threads import LoginThreads
 from ottla_broker.network.processor import SocketSettings
 from ottla_broker.network.request_memory import RequestMemory, request_memory_bound
 from ottla_protocol.sasl.mechanism import OAUTHBEARER
@@ -181,7 +181,7 @@ class Listeners:
         if self._tls is not None:
             threads = self._tls.threads
         else:
-            threads = LoginThreads()
+            threads = ClientThreads()
             self._stopping.append(threads.close)
 
         def service(endpoint: Endpoint) -> Service:

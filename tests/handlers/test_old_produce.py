@@ -94,7 +94,7 @@ async def test_few_records_are_converted_at_once(broker: Broker, conversions: Co
     assert outcome(broker.handle(messages(b"a", 5))) == (0, 0)
     assert outcome(broker.handle(messages(b"b", 5, codec=GZIP))) == (0, 5)
     assert outcome(broker.handle(b"")) == (0, -1)
-    assert conversions._background is None
+    assert conversions._for_producers is None
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ async def test_quick_ones_are_checked_at_once(broker: Broker, conversions: Conve
         answer = broker.handle(batch(b"a", 100, codec=codec), version=VERSION)
         assert outcome(answer) == (0, 100 * number)
     assert broker.keys() == [b"a"] * 5
-    assert conversions._background is None
+    assert conversions._for_producers is None
 
 
 @pytest.mark.usefixtures("little")

@@ -188,7 +188,7 @@ async def test_a_part_has_the_size_that_was_announced(
         _, wanted = convert(DownConversion(slice_of(data), 1, 0, MOST))
         if not kept:
             conversion.rewind()
-        part = ConvertedRecords(conversions, conversion, size, first if kept else None)
+        part = ConvertedRecords(conversions, "client", conversion, size, first if kept else None)
         got = b"".join(await take_all(part))
         assert len(got) == size
         assert got[: len(wanted)] == wanted[:size]
@@ -205,7 +205,7 @@ async def test_padding_of_megabytes_comes_in_pieces(slice_of: Slice, conversions
     data = batch(3) + large
     conversion = DownConversion(slice_of(data), 1, 0, MOST)
     size, first = conversion.first(no_pause)
-    pieces = await take_all(ConvertedRecords(conversions, conversion, size, first))
+    pieces = await take_all(ConvertedRecords(conversions, "client", conversion, size, first))
     assert sum(map(len, pieces)) == size
     assert len(pieces) > 10
     assert max(map(len, pieces)) <= CHUNK_BYTES
@@ -213,7 +213,7 @@ async def test_padding_of_megabytes_comes_in_pieces(slice_of: Slice, conversions
 
 async def test_a_part_that_is_closed(slice_of: Slice, conversions: Conversions) -> None:
     conversion = DownConversion(slice_of(b"".join(batch(100, n * 100, 90) for n in range(100))), 1, 0, MOST)
-    part = ConvertedRecords(conversions, conversion, 1_000_000, None)
+    part = ConvertedRecords(conversions, "client", conversion, 1_000_000, None)
     called: list[Any] = []
     assert part.take(lambda: called.append(1)) is None
     part.close()
@@ -232,7 +232,7 @@ async def test_a_file_that_can_not_be_read(
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(FileSlice, "read_at", fail)
-    pieces = await take_all(ConvertedRecords(conversions, conversion, size, first))
+    pieces = await take_all(ConvertedRecords(conversions, "client", conversion, size, first))
     assert pieces[0] == first
     assert sum(map(len, pieces)) == size
     assert pieces[1][:8] == b"\xff" * 8

@@ -22,12 +22,12 @@ from tests.support.key_updates import KeyUpdatingClient
 from tests.support.waiting import until
 
 from ottla_broker import events
+from ottla_broker.client_threads import ClientThreads
 from ottla_broker.config import BrokerConfig
 from ottla_broker.log.files import Files, FileSlice
 from ottla_broker.network import backlog, tls_handshake, tls_socket
 from ottla_broker.network.acceptor import Acceptor
 from ottla_broker.network.connection import Connection
-from ottla_broker.network.login_threads import LoginThreads
 from ottla_broker.network.service import Reply
 from ottla_broker.network.tls_handshake import TlsListener
 from ottla_broker.network.tls_settings import TlsContexts, TlsError, TlsSettings
@@ -57,7 +57,7 @@ def settings_of(settings: Mapping[str, object]) -> TlsSettings:
 @contextmanager
 def tls_listener(certificates: Certificates, **settings: object) -> Iterator[TlsListener]:
     given = {name.replace("_", "."): value for name, value in settings.items()}
-    threads = LoginThreads()
+    threads = ClientThreads()
     contexts = TlsContexts(
         settings_of({"ssl.keystore.location": certificates.server, **given}), TlsSettings.server
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -30,11 +30,26 @@ class ConvertedRecords(StreamedPart):
     ``piece`` is the first one; without it the conversion begins from the start.
     """
 
-    __slots__ = ("_conversion", "_conversions", "_is_padding", "_left", "_on_ready", "_piece", "_running")
+    __slots__ = (
+        "_client",
+        "_conversion",
+        "_conversions",
+        "_is_padding",
+        "_left",
+        "_on_ready",
+        "_piece",
+        "_running",
+    )
 
     def __init__(
-        self, conversions: Conversions, conversion: DownConversion, size: int, piece: bytes | None
+        self,
+        conversions: Conversions,
+        client: Hashable,
+        conversion: DownConversion,
+        size: int,
+        piece: bytes | None,
     ) -> None:
+        self._client = client
         self._conversions = conversions
         self._conversion = conversion
         self._left = size
@@ -73,7 +88,7 @@ class ConvertedRecords(StreamedPart):
 
     def _convert(self) -> None:
         self._running = self._conversions.run_for_consumer(
-            self._conversion.following, self._conversions.pause
+            self._client, self._conversion.following, self._conversions.pause
         )
         self._running.add_done_callback(self._converted)
 

@@ -19,6 +19,7 @@ from ottla_broker.fetch.fetch_request import Fetch
 from ottla_broker.log.config import LogConfig
 from ottla_broker.log.down_conversion import DownConversion
 from ottla_broker.log.files import FileSlice
+from ottla_broker.network.service import client_of
 from ottla_broker.replica.fetch_session import FetchPartition
 from ottla_broker.requests.context import RequestContext
 from ottla_broker.requests.inline import unless_left
@@ -88,12 +89,13 @@ async def converted(ctx: RequestContext, request: FetchRequest, response: FetchR
         for job in jobs:
             kept = job.begin(conversions.pause, kept)
 
-    await unless_left(conversions.run_for_consumer(begin))
+    client = client_of(ctx.connection)
+    await unless_left(conversions.run_for_consumer(client, begin))
     for job in jobs:
         if job.error is not None:
             _refuse(job.answer, job.error)
         elif job.size:
-            job.answer.records = ConvertedRecords(conversions, job.conversion, job.size, job.piece)
+            job.answer.records = ConvertedRecords(conversions, client, job.conversion, job.size, job.piece)
         else:
             job.answer.records = b""
     return response

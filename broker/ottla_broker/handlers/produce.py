@@ -222,7 +222,7 @@ async def _checked(ctx: RequestContext, request: ProduceRequest, hold: _Hold) ->
     checked = slow_produce.at_once(jobs, budget)
     if checked is None:
         hold.begin()
-        checked = await slow_produce.on_a_thread(ctx.services.conversions, jobs)
+        checked = await slow_produce.on_a_thread(ctx, jobs)
     return checked
 
 

@@ -19,12 +19,12 @@ from contextlib import suppress
 from enum import Enum
 from typing import Final
 
+from ottla_broker.client_threads import ClientThreads
 from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.config.principal_mapping import user_name
 from ottla_broker.events import LimitedLogger
 from ottla_broker.network.distinguished_name import subject_of
-from ottla_broker.network.login_threads import LoginThreads
-from ottla_broker.network.service import ANONYMOUS, Principal
+from ottla_broker.network.service import ANONYMOUS, Principal, client_at
 from ottla_broker.network.tls_settings import TlsContexts
 from ottla_broker.network.tls_socket import TlsSocket, as_server
 
@@ -58,7 +58,7 @@ class TlsListener:
         handshakes: those under way; ``succeeded`` and ``failed`` are counted.
     """
 
-    def __init__(self, contexts: TlsContexts, threads: LoginThreads) -> None:
+    def __init__(self, contexts: TlsContexts, threads: ClientThreads) -> None:
         self.contexts = contexts
         self.threads = threads
         self.handshakes: set[Handshake] = set()
@@ -142,7 +142,7 @@ class Handshake:
                 self.close(wrong or None)
                 return
         assert self._tls is not None
-        self._step = self._listener.threads.run(self._host, _step, self._tls)
+        self._step = self._listener.threads.run(client_at(self._host), _step, self._tls)
         self._step.add_done_callback(self._stepped)
 
     def _stepped(self, future: asyncio.Future[Step]) -> None:

@@ -9,11 +9,11 @@ import ssl
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from ottla_broker.client_threads import ClientThreads
 from ottla_broker.config import BrokerConfig
 from ottla_broker.config.broker import key_of
 from ottla_broker.config.model import HIDDEN, InvalidValue
 from ottla_broker.events import get_logger
-from ottla_broker.network.login_threads import LoginThreads
 from ottla_broker.network.tls_handshake import TlsListener
 from ottla_broker.network.tls_settings import TlsContexts, TlsError, TlsSettings
 
@@ -32,7 +32,7 @@ class TlsListeners:
     def __init__(self, config: BrokerConfig) -> None:
         """Raises TlsError: a setting or a file can't be used."""
         self._config = config
-        self.threads = LoginThreads()
+        self.threads = ClientThreads()
         self._contexts: list[TlsContexts] = []
         self._stamps: dict[str, Stamp] = {}
         self.by_listener = {

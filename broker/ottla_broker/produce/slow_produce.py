@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from ottla_broker.fetch.conversions import Conversions, ConversionsStopped
+from ottla_broker.fetch.conversions import ConversionsStopped
 from ottla_broker.log.record_validation import Budget, SlowRecordsError, Validated, validate
 from ottla_broker.network.pending_response import CloseConnection
+from ottla_broker.network.service import client_of
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import CODEC_MASK, FLAGS_AT, MAGIC, MAGIC_AT, BatchHeader
 from ottla_protocol.records.compression import ZSTD
@@ -96,10 +97,11 @@ def at_once(jobs: Sequence[Job], budget: Budget) -> CheckedRecords | None:
     return _noted(jobs, results)
 
 
-async def on_a_thread(conversions: Conversions, jobs: Sequence[Job]) -> CheckedRecords:
-    """Do the jobs on a thread. Raises CloseConnection when the broker stops."""
+async def on_a_thread(ctx: RequestContext, jobs: Sequence[Job]) -> CheckedRecords:
+    """Do the jobs on a thread, in turns with other clients'. Raises CloseConnection when the broker stops."""
     try:
-        results = [await conversions.run(job.run, conversions.pause) for job in jobs]
+        conversions, client = ctx.services.conversions, client_of(ctx.connection)
+        results = [await conversions.run(client, job.run, conversions.pause) for job in jobs]
     except ConversionsStopped:
         raise CloseConnection("the broker stops") from None
     return _noted(jobs, results)

@@ -24,12 +24,12 @@ from functools import partial
 from struct import Struct
 from typing import Any, Final
 
+from ottla_broker.client_threads import ClientThreads
 from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
 from ottla_broker.handlers.index import INDEX
-from ottla_broker.network.login_threads import LoginThreads
 from ottla_broker.network.pending_response import CloseConnection
-from ottla_broker.network.service import ClientConnection, Parts, Principal, Reply, Service
+from ottla_broker.network.service import ClientConnection, Parts, Principal, Reply, Service, client_at
 from ottla_broker.requests.inline import Result, Running, unless_left
 from ottla_broker.requests.serving import reply_of
 from ottla_protocol.api_keys import ApiKey, api_name
@@ -117,7 +117,7 @@ class AuthenticatingService:
         mechanisms: Mapping[str, Mechanism],
         clock: Clock,
         delay: Callable[[], float],
-        threads: LoginThreads,
+        threads: ClientThreads,
     ) -> None:
         """``inner`` serves the requests of clients that have authenticated. ``delay`` is in seconds.
 
@@ -239,7 +239,7 @@ class AuthenticatingService:
                 later = deferred
             connection.begin_long()
             try:
-                work = self._threads.run(connection.client_host, later.work)
+                work = self._threads.run(client_at(connection.client_host), later.work)
                 outcome = await unless_left(work, partial(self._threads.withdraw, work))
             except (asyncio.CancelledError, Exception) as error:
                 if isinstance(error, Exception):

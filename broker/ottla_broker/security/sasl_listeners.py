@@ -17,11 +17,11 @@ from ottla_protocol.sasl.scram import ScramServer
 if TYPE_CHECKING:
     from random import Random
 
+    from ottla_broker.client_threads import ClientThreads
     from ottla_broker.clock import Clock
     from ottla_broker.config import BrokerConfig
     from ottla_broker.controller.delegation_tokens import DelegationTokens
     from ottla_broker.metadata.scram_credentials import ScramCredentials
-    from ottla_broker.network.login_threads import LoginThreads
     from ottla_broker.network.service import Service
 
 
@@ -49,7 +49,7 @@ def authenticating(
     clock: Clock,
     random: Random,
     secret: bytes,
-    threads: LoginThreads,
+    threads: ClientThreads,
     validate: Callable[[str], Token] | None = None,
     tokens: DelegationTokens | None = None,
 ) -> AuthenticatingService:

@@ -1,4 +1,4 @@
-"""The threads of handshakes and logins: who comes next when one address floods."""
+"""The threads of what takes long: who comes next when one client floods."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from threading import Event, Timer
 
 import pytest
 
-from ottla_broker.network.login_threads import THREADS, LoginThreads
+from ottla_broker.client_threads import THREADS, ClientThreads
+from ottla_broker.network.service import client_at
 
 _AHEAD = 2 * THREADS
 
@@ -19,7 +20,7 @@ _AHEAD = 2 * THREADS
 async def test_addresses_take_turns(flood: str, others: tuple[str, str]) -> None:
     """A host has a whole /64 of IPv6."""
     one, other = others
-    threads = LoginThreads()
+    threads = ClientThreads()
     gate, done = Event(), []
 
     def work(name: str) -> str:
@@ -28,8 +29,8 @@ async def test_addresses_take_turns(flood: str, others: tuple[str, str]) -> None
         return name
 
     try:
-        flooding = [threads.run(flood.format(number), work, f"f{number}") for number in range(50)]
-        waiting = [threads.run(host, work, host) for host in (one, other, one)]
+        flooding = [threads.run(client_at(flood.format(number)), work, f"f{number}") for number in range(50)]
+        waiting = [threads.run(client_at(host), work, host) for host in (one, other, one)]
         gate.set()
         assert await asyncio.wait_for(asyncio.gather(*waiting), 60) == [one, other, one]
         assert max(map(done.index, others)) <= _AHEAD + 2 * THREADS
@@ -39,7 +40,7 @@ async def test_addresses_take_turns(flood: str, others: tuple[str, str]) -> None
 
 
 async def test_what_has_not_begun_can_be_withdrawn() -> None:
-    threads = LoginThreads()
+    threads = ClientThreads()
     gate, begun = Event(), []
 
     def work(number: int) -> None:
@@ -57,7 +58,7 @@ async def test_what_has_not_begun_can_be_withdrawn() -> None:
 
 
 async def test_errors_and_the_end() -> None:
-    threads = LoginThreads()
+    threads = ClientThreads()
     gate = Event()
     with pytest.raises(ZeroDivisionError):
         await threads.run("host", lambda: 1 // 0)

@@ -1,37 +1,37 @@
-"""Threads for what a stranger's TLS handshake or login costs: signatures and hashes, milliseconds each.
+"""Threads for what takes clients' requests long: handshakes, logins, records to check or to convert.
 
-Addresses take turns, so that one which floods keeps no other waiting.
+Clients take turns, so that one which floods keeps no other waiting.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ottla_broker.background import Background
 from ottla_broker.client_queue import ClientQueue
-from ottla_broker.network.service import client_at
+
+T = TypeVar("T")
 
 THREADS: Final = 2
 _AHEAD: Final = 2 * THREADS
 """Functions that run, or are the next to: a thread that is done needn't wait for the event loop."""
 
 
-class LoginThreads:
+class ClientThreads:
     """Owned by the loop thread."""
 
     def __init__(self) -> None:
         self._threads = Background(THREADS)
-        # By client.
         self._waiting: ClientQueue[tuple[asyncio.Future[Any], Callable[[], Any]]] = ClientQueue()
         self._begun: set[asyncio.Future[Any]] = set()
 
-    def run(self, host: str, function: Callable[..., Any], *args: object) -> asyncio.Future[Any]:
-        """Run ``function(*args)`` on a thread when it is the turn of the client at that address."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append(client_at(host), (future, partial(function, *args)))
+    def run(self, client: Hashable, function: Callable[..., T], *args: object) -> asyncio.Future[T]:
+        """Run ``function(*args)`` on a thread when it is the client's turn."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append(client, (future, partial(function, *args)))
         self._begin()
         return future
 
