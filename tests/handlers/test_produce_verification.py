@@ -386,6 +386,47 @@ async def test_a_marker_of_the_same_transaction_comes_while_a_partition_is_added
     assert bench.partition.last_stable_offset == bench.partition.high_watermark == 1
 
 
+@pytest.mark.parametrize("version", [11, 12])
+async def test_a_partition_that_is_led_here_only_since_the_coordinator_was_asked(
+    bench: VerifyingBench, version: int
+) -> None:
+    """No one has asked about it: its batch would begin a transaction that the coordinator doesn't know, nor end it."""
+    other = bench.world.lead("other")
+    other.follow(LeaderState(0, 2, 1, (2,), 1, (1, 2)))
+    bench.remote = True
+    data = [
+        TopicProduceData(
+            name=name,
+            partition_data=[
+                PartitionProduceData(
+                    index=0,
+                    records=memoryview(
+                        records(b"v", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+                    ),
+                )
+            ],
+        )
+        for name in ("t", "other")
+    ]
+    request = ProduceRequest(transactional_id="tx", acks=-1, timeout_ms=5000, topic_data=data)
+
+    async def send() -> list[int]:
+        answer = await bench.call(produce, ApiKey.PRODUCE, request, version)
+        return [each.partition_responses[0].error_code for each in answer.responses]
+
+    sent = asyncio.create_task(send())
+    await asyncio.sleep(0.01)
+    other.lead(LeaderState(0, 1, 2, (1,), 2, (1,)))
+    await bench.answer([{}])
+    assert await sent == [ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS]
+    assert other.log.log_end_offset == 0
+    # The client sends it again.
+    sent = asyncio.create_task(send())
+    await bench.answer([{}])
+    assert await sent == [ErrorCode.NONE, ErrorCode.NONE]
+    assert other.log.log_end_offset == 1
+
+
 async def test_unverified_batches_are_refused_by_the_log(bench: VerifyingBench) -> None:
     """A switch-on between request and append, or a defect."""
     bench.services.transaction_verifier = None

@@ -96,8 +96,11 @@ def verification_of(
     def verified(verdicts: Verdicts) -> None:
         # The marker of the transaction before makes a guard void. What is added can do without one: the marker of its
         # own transaction has a higher epoch, for which the batch is refused.
-        now = _begin(ctx, batches) if adds else guards
-        outcome.give(Verified(now, {key: _failure(code, ctx.version) for key, code in verdicts.items()}))
+        now = _begin(ctx, {key: batches[key] for key in guards}) if adds else guards
+        failures = {key: _failure(code, ctx.version) for key, code in verdicts.items()}
+        # This broker leads more partitions than when it asked: no one knows that the transaction writes to these.
+        others = _begin(ctx, {key: header for key, header in batches.items() if key not in guards})
+        outcome.give(Verified(now, {**failures, **dict.fromkeys(others, _NOT_ASKED)}))
 
     verifier.verify(verification, verified)
     if outcome.given:
@@ -119,6 +122,12 @@ async def _waited(verifier: TransactionVerifier, outcome: Result[Verified], size
 _BUSY: Final[Failure] = (
     ErrorCode.NOT_ENOUGH_REPLICAS,
     "Unable to verify the partition has been added to the transaction: too many batches wait for that",
+)
+
+
+_NOT_ASKED: Final[Failure] = (
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    "Unable to verify the partition has been added to the transaction: this broker has just become its leader",
 )
 
 
