@@ -50,5 +50,9 @@ class CoordinatorEnvironment(NamedTuple):
         return None if self.knows_cluster() else NO_LEADER
 
     def knows_cluster(self) -> bool:
-        """Whether the controller has sent this broker all there is."""
-        return self.member is None or self.member.controller_requests.joined.is_set()
+        """Whether the controller has sent this broker all there is.
+
+        It has joined without topics if they took long, but what coordinates has at least its own.
+        """
+        member = self.member
+        return member is None or (member.controller_requests.joined.is_set() and len(self.metadata) > 0)

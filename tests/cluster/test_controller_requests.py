@@ -15,7 +15,8 @@ from tests.support.clock import FakeClock
 
 from ottla_broker import events
 from ottla_broker.cluster.controller_requests import ControllerRequests
-from ottla_broker.metadata.cache import MetadataCache
+from ottla_broker.coordinator_environment import CoordinatorEnvironment
+from ottla_broker.metadata.cache import NO_LEADER, MetadataCache
 from ottla_broker.metadata.epoch_fencing import EpochFence
 from ottla_broker.replica.partition import Role
 from ottla_broker.store.api import StoreFailedError
@@ -223,6 +224,15 @@ async def test_a_broker_joins_without_topics_after_a_while() -> None:
     await requests.update_metadata(tell(0), 8)
     await world.clock.elapse(21)
     assert requests.joined.is_set()
+    # What it may lead since, and has to complete, has partitions in topics that aren't there yet.
+    rooms: list[Any] = [None, world.clock, None, world.metadata, None, None]
+    member: Any = SimpleNamespace(controller_requests=requests)
+    rest: list[Any] = [None, None]
+    environment = CoordinatorEnvironment(*rooms, member, *rest)
+    assert environment.leader_of("topic0", 0) == NO_LEADER
+    await requests.update_metadata(tell(1), 8)
+    assert environment.leader_of("topic0", 0) == 1
+    assert environment.leader_of("deleted", 0) is None
 
 
 async def test_a_topic_deleted_by_the_previous_controller_is_dropped() -> None:
