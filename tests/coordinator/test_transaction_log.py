@@ -61,6 +61,21 @@ def test_a_new_coordinator_sends_the_markers_with_its_epoch() -> None:
     assert len(world.partition.batches) == written - 1
 
 
+@pytest.mark.parametrize("bumps", [False, True])
+def test_markers_have_the_version_of_their_transaction(bumps: bool) -> None:
+    world = TransactionWorld()
+    producer = world.producer()
+    world.add_for_leader(producer)
+    world.brokers.hold = True
+    if bumps:
+        world.end_with_bump(producer)
+    else:
+        world.end(producer)
+    world.restart()
+    versions = [each.transaction_version for waiting in world.brokers.waiting for each in waiting.markers]
+    assert versions == [2 if bumps else 0] * 2
+
+
 def test_waiting_requests_are_answered_when_the_partition_moves() -> None:
     world = TransactionWorld()
     producer = world.producer()

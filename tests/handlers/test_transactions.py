@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -116,6 +117,7 @@ class Bench:
         epoch: int = 0,
         coordinator_epoch: int = 0,
         version: int = 1,
+        transaction_version: int = 0,
         topic: str = "t",
         index: int = 0,
     ) -> ErrorCode:
@@ -126,6 +128,7 @@ class Bench:
                     producer_epoch=epoch,
                     coordinator_epoch=coordinator_epoch,
                     transaction_result=commit,
+                    transaction_version=transaction_version,
                     topics=[WritableTxnMarkerTopic(name=topic, partition_indexes=[index])],
                 )
             ]
@@ -333,7 +336,29 @@ async def test_a_marker_with_a_higher_epoch_ends_the_transaction(bench: Bench) -
     assert (await bench.send(b"v", base_sequence=0, producer_epoch=1)).error_code == 0
 
 
-@pytest.mark.parametrize("version", [0, 1])
+async def test_a_repeated_marker_does_not_end_the_next_transaction_of_version_2(bench: Bench) -> None:
+    """One that led for a moment sends a marker again, late, and with a coordinator epoch that was not seen here."""
+    mark = partial(bench.mark, version=2, transaction_version=2)
+    await bench.send(b"a", base_sequence=0)
+    assert await mark(commit=False, epoch=1, coordinator_epoch=5) is ErrorCode.NONE
+    # Sent again because the answer was lost.
+    assert await mark(commit=False, epoch=1, coordinator_epoch=5) is ErrorCode.NONE
+    assert (await bench.send(b"b", base_sequence=0, producer_epoch=1)).error_code == 0
+    late = await mark(commit=False, epoch=1, coordinator_epoch=6)
+    assert late is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert (await bench.send(b"c", base_sequence=1, producer_epoch=1)).error_code == 0
+    assert await mark(commit=True, epoch=2, coordinator_epoch=5) is ErrorCode.NONE
+    assert aborted(await bench.fetch(0)) == [(7, 0)]
+
+
+async def test_a_producer_of_an_older_version_has_the_epoch_of_its_markers(bench: Bench) -> None:
+    assert await bench.mark(commit=True) is ErrorCode.NONE
+    await bench.send(b"a", base_sequence=0)
+    assert await bench.mark(commit=False, version=2) is ErrorCode.NONE
+    assert aborted(await bench.fetch(0)) == [(7, 1)]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
 async def test_partitions_that_get_no_marker(bench: Bench, version: int) -> None:
     assert await bench.mark(True, topic="absent", version=version) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await bench.mark(True, index=9, version=version) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

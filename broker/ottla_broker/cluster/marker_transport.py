@@ -73,6 +73,7 @@ def request_of(markers: Sequence[TxnMarker]) -> WriteTxnMarkersRequest:
                 transaction_result=marker.commit,
                 topics=list(topics.values()),
                 coordinator_epoch=marker.coordinator_epoch,
+                transaction_version=marker.transaction_version,
             )
         )
     return WriteTxnMarkersRequest(markers=made)

@@ -34,7 +34,7 @@ INDEX: Final[dict[int, Served]] = {
     24: Served("add_partitions_to_txn", 0, 5, coordinated=True),
     25: Served("add_offsets_to_txn", 0, 4, coordinated=True),
     26: Served("end_txn", 0, 5, coordinated=True),
-    27: Served("write_txn_markers", 0, 1, coordinated=True),
+    27: Served("write_txn_markers", 0, 2, coordinated=True),
     28: Served("txn_offset_commit", 0, 5, coordinated=True),
     29: Served("describe_acls", 0, 3),
     30: Served("create_acls", 0, 3),

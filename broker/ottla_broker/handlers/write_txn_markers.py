@@ -24,7 +24,7 @@ from ottla_protocol.messages.write_txn_markers import (
 
 API = Api(
     27,
-    (0, 1),
+    (0, 2),
     senders="brokers and tools",
     coordinated=True,
     # ALTER is enough, for tools that abort a hanging transaction.
@@ -42,6 +42,7 @@ async def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> WriteT
             marker.coordinator_epoch,
             marker.transaction_result,
             [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes],
+            marker.transaction_version,
         )
         for marker in request.markers
     ]

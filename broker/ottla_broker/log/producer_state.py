@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 _REMEMBERED: Final = 5
 _PRODUCERS_PER_STEP: Final = 4096
+RAISES_EPOCH: Final = 2
+"""The first version of transactions that raise their producer's epoch when they end (KIP-890)."""
 
 _log = get_logger()
 
@@ -275,6 +277,20 @@ class ProducerStates:
                 ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                 f"{self._name}: a marker for producer {header.producer_id} has the coordinator epoch "
                 f"{marker.coordinator_epoch}, {entry.coordinator_epoch} was seen",
+            )
+
+    def check_raise(self, producer_id: int, epoch: int) -> None:
+        """Check a marker that raises the epoch to ``epoch``: the open transaction mustn't have that one already.
+
+        The marker is then of the transaction before, and is here: its coordinator, or one that has taken over, has sent
+        it twice. Raises KafkaError: INVALID_PRODUCER_EPOCH.
+        """
+        entry = self.producers.get(producer_id)
+        if entry is not None and entry.txn_first_offset >= 0 and epoch == entry.epoch:
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"{self._name}: producer {producer_id} has an open transaction with epoch {epoch}, which a marker for"
+                " the one before has",
             )
 
     def needs_verification(self, producer_id: int, epoch: int) -> bool:

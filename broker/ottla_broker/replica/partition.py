@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from ottla_broker.events import get_logger
 from ottla_broker.log.heard_connections import Arrival
+from ottla_broker.log.producer_state import RAISES_EPOCH
 from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.high_watermark import HighWatermark
 from ottla_broker.replica.leadership import Leadership, LeaderState
@@ -397,17 +398,25 @@ class Partition:
         return info.last_offset + 1
 
     def append_marker(
-        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, commit: bool, now_ms: int
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        commit: bool,
+        now_ms: int,
+        transaction_version: int = 0,
     ) -> int:
         """Append the marker that commits or aborts a producer's transaction; returns the offset after it.
 
         It is in effect when it is committed: see :meth:`when_committed`. Raises KafkaError: INVALID_PRODUCER_EPOCH or
-        TRANSACTION_COORDINATOR_FENCED where a newer producer or coordinator has been here; otherwise as
+        TRANSACTION_COORDINATOR_FENCED where a newer transaction or coordinator has been here; otherwise as
         :meth:`append_internal`.
         """
         # Imported here because few brokers have transactions.
         from ottla_protocol.records.control import encode_transaction_marker
 
+        if transaction_version >= RAISES_EPOCH:
+            self.log.producers.check_raise(producer_id, producer_epoch)
         marker = encode_transaction_marker(
             commit=commit,
             coordinator_epoch=coordinator_epoch,

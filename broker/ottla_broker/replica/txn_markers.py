@@ -37,6 +37,7 @@ class TxnMarker(NamedTuple):
     Attributes:
         commit: whether it is committed; otherwise it is aborted.
         partitions: the topics and partitions that get the marker; each once, even if it is named twice.
+        transaction_version: 2 for a transaction that has raised its producer's epoch; 0 also if that isn't known.
     """
 
     producer_id: int
@@ -44,6 +45,7 @@ class TxnMarker(NamedTuple):
     coordinator_epoch: int
     commit: bool
     partitions: Sequence[tuple[str, int]]
+    transaction_version: int = 0
 
 
 MarkerErrors = dict[tuple[str, int], ErrorCode]
@@ -118,6 +120,7 @@ class _Write:
                         marker.coordinator_epoch,
                         marker.commit,
                         now_ms,
+                        marker.transaction_version,
                     )
                 except KafkaError as error:
                     errors[key] = error.code

@@ -488,6 +488,7 @@ class TransactionCoordinator:
             metadata.partitions,
             lambda: shard.coordinator_epoch,
             lambda: self._complete(shard, transaction, metadata),
+            metadata.client_version,
         )
         self._sender.send(transaction.job)
 

@@ -91,6 +91,7 @@ class MarkerJob:
         "left",
         "producer_epoch",
         "producer_id",
+        "transaction_version",
         "transactional_id",
     )
 
@@ -103,12 +104,14 @@ class MarkerJob:
         partitions: Iterable[TopicPartition],
         coordinator_epoch: Callable[[], int],
         done: Callable[[], None],
+        transaction_version: int = 0,
     ) -> None:
         """``done`` is called when all partitions have their marker, again if it raises; not after :meth:`cancel`."""
         self.transactional_id = transactional_id
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.commit = commit
+        self.transaction_version = transaction_version
         self.left = set(partitions)
         self.coordinator_epoch = coordinator_epoch
         self.done = done
@@ -313,7 +316,12 @@ def _take(queue: dict[MarkerJob, set[TopicPartition]]) -> _Batch:
 def _markers(batch: _Batch) -> list[TxnMarker]:
     return [
         TxnMarker(
-            job.producer_id, job.producer_epoch, job.coordinator_epoch(), job.commit, sorted(partitions)
+            job.producer_id,
+            job.producer_epoch,
+            job.coordinator_epoch(),
+            job.commit,
+            sorted(partitions),
+            job.transaction_version,
         )
         for job, partitions in batch
     ]
