@@ -49,7 +49,9 @@ _FORMAT_2_SINCE = 4
 
 async def handle(ctx: RequestContext, request: FetchRequest) -> FetchResponse:
     if ctx.version >= _FORMAT_2_SINCE:
-        return await _fetch(ctx, request, Fetch)
+        fetched = _fetch(ctx, request, Fetch)
+        del request  # which would be kept while it waits
+        return await fetched
     from ottla_broker.fetch import old_fetch
 
     return await old_fetch.converted(ctx, request, await _fetch(ctx, request, old_fetch.OldFetch))
@@ -76,6 +78,8 @@ async def _fetch(ctx: RequestContext, request: FetchRequest, consumers: type[Fet
     in_portions = len(context.partitions) > OPENED_AT_ONCE and (
         _takes_turns(request, context, replica_id) or fetch.opens_many(request)
     )
+    max_wait_ms = request.max_wait_ms
+    del request
     size = await fetch.read_in_portions() if in_portions else fetch.read()
     # An append to a partition that was read in an earlier turn has woken nothing.
     if in_portions and size < fetch.min_bytes and not fetch.immediate and fetch.has_grown():
@@ -84,7 +88,7 @@ async def _fetch(ctx: RequestContext, request: FetchRequest, consumers: type[Fet
         if fetch.has_grown():
             return fetch.response()
     # As in Kafka, an unknown topic alone doesn't end the wait, unless there is nothing to wait for.
-    if fetch.immediate or size >= fetch.min_bytes or request.max_wait_ms <= 0 or not fetch.readable:
+    if fetch.immediate or size >= fetch.min_bytes or max_wait_ms <= 0 or not fetch.readable:
         return fetch.response()
     if not sessions.may_wait(context):
         # As if its time were up: those that wait have as many partitions as are allowed.
@@ -92,7 +96,7 @@ async def _fetch(ctx: RequestContext, request: FetchRequest, consumers: type[Fet
     places = fetch.places()
     fetch.drop()
     try:
-        await until_grown(ctx, places, fetch.min_bytes - size, request.max_wait_ms)
+        await until_grown(ctx, places, fetch.min_bytes - size, max_wait_ms)
     finally:
         sessions.has_waited(context)
     if in_portions:
