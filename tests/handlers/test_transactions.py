@@ -23,7 +23,7 @@ from ottla_broker.log.config import LogConfig
 from ottla_broker.log.files import Files
 from ottla_broker.replica.fetch_session import FetchSessions
 from ottla_broker.replica.leadership import LeaderState
-from ottla_broker.replica.txn_markers import TxnMarkers
+from ottla_broker.replica.txn_markers import MarkerErrors, TxnMarker, TxnMarkers
 from ottla_broker.requests.inline import Running
 from ottla_broker.security.authorization import Authorizer
 from ottla_protocol.acls import AclOperation, AclResource
@@ -356,6 +356,16 @@ async def test_a_producer_of_an_older_version_has_the_epoch_of_its_markers(bench
     await bench.send(b"a", base_sequence=0)
     assert await bench.mark(commit=False, version=2) is ErrorCode.NONE
     assert aborted(await bench.fetch(0)) == [(7, 1)]
+
+
+async def test_a_marker_that_becomes_late_before_its_slice_is_not_written(bench: Bench) -> None:
+    await bench.send(b"a", base_sequence=0)
+    end = bench.partition.log.log_end_offset
+    found: list[list[MarkerErrors]] = []
+    marker = TxnMarker(7, 0, 5, False, [("t", 0)])
+    bench.services.txn_markers.write([marker], found.append, lambda *_: True)
+    assert found == [[{("t", 0): ErrorCode.REQUEST_TIMED_OUT}]]
+    assert bench.partition.log.log_end_offset == end
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])

@@ -6,7 +6,10 @@ It is answered when all in-sync replicas have the markers.
 
 from __future__ import annotations
 
+from functools import partial
+
 from ottla_broker.log.heard_connections import Arrival
+from ottla_broker.replica.partition import Partition
 from ottla_broker.replica.txn_markers import MarkerErrors, TxnMarker
 from ottla_broker.requests.api import CLUSTER, CLUSTER_ACTION, Api, MiB
 from ottla_broker.requests.context import RequestContext
@@ -52,7 +55,7 @@ async def handle(ctx: RequestContext, request: WriteTxnMarkersRequest) -> WriteT
     _refuse_late(ctx, markers)
     # The markers are in effect even if the coordinator doesn't wait.
     written: Result[list[MarkerErrors]] = Result()
-    ctx.services.txn_markers.write(markers, written.give)
+    ctx.services.txn_markers.write(markers, written.give, partial(_is_late, ctx))
     return _response(markers, await written)
 
 
@@ -64,12 +67,13 @@ def _refuse_late(ctx: RequestContext, markers: list[TxnMarker]) -> None:
     for marker in markers:
         for topic, index in marker.partitions:
             partition = ctx.services.replicas.partition(topic, index)
-            if partition is not None:
-                arrival = partition.hear_marker(
-                    marker.producer_id, marker.coordinator_epoch, ctx.connection.age
-                )
-                if arrival is not Arrival.TIMELY:
-                    raise late(f"the coordinator of producer {marker.producer_id}")
+            if partition is not None and _is_late(ctx, marker, partition):
+                raise late(f"the coordinator of producer {marker.producer_id}")
+
+
+def _is_late(ctx: RequestContext, marker: TxnMarker, partition: Partition) -> bool:
+    arrival = partition.hear_marker(marker.producer_id, marker.coordinator_epoch, ctx.connection.age)
+    return arrival is not Arrival.TIMELY
 
 
 def _is_authorized(ctx: RequestContext) -> bool:

@@ -53,6 +53,9 @@ MarkerErrors = dict[tuple[str, int], ErrorCode]
 
 Written = Callable[[list[MarkerErrors]], None]
 
+IsLate = Callable[[TxnMarker, Partition], bool]
+"""Whether a marker may be written no more (decision 9): it is asked before each, for they are written in slices."""
+
 
 @dataclass(eq=False)
 class TxnMarkers:
@@ -65,17 +68,21 @@ class TxnMarkers:
     clock: Clock
     complete_offsets: Callable[[Iterable[int], int, bool], None]
 
-    def write(self, markers: Sequence[TxnMarker], written: Written) -> None:
-        """Append the markers. ``written`` is called once, with the errors of each, when all are replicated or failed.
+    def write(self, markers: Sequence[TxnMarker], written: Written, is_late: IsLate | None = None) -> None:
+        """Append the markers, unless one ``is_late`` by then.
 
-        That takes at most :data:`TIMEOUT_MS`; a marker that isn't replicated by then has REQUEST_TIMED_OUT, and may be
-        written again. ``written`` may be called before this returns.
+        ``written`` is called once, with the errors of each, when all are replicated or failed. That takes at most
+        :data:`TIMEOUT_MS`; a marker that isn't replicated by then has REQUEST_TIMED_OUT, and may be written again.
+        ``written`` may be called before this returns.
         """
-        _Write(self, markers, written)
+        _Write(self, markers, written, is_late)
 
 
 class _Write:
-    def __init__(self, owner: TxnMarkers, markers: Sequence[TxnMarker], written: Written) -> None:
+    def __init__(
+        self, owner: TxnMarkers, markers: Sequence[TxnMarker], written: Written, is_late: IsLate | None
+    ) -> None:
+        self._is_late = is_late
         self._replicas = owner.replicas
         self._clock = owner.clock
         self._complete_offsets = owner.complete_offsets
@@ -112,6 +119,9 @@ class _Write:
                 partition = self._replicas.partition(*key)
                 if partition is None or partition.role is Role.OFFLINE:
                     errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    continue
+                if self._is_late is not None and self._is_late(marker, partition):
+                    errors[key] = ErrorCode.REQUEST_TIMED_OUT  # nobody waits for it any longer
                     continue
                 try:
                     end_offset = partition.append_marker(
