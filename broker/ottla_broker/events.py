@@ -73,7 +73,7 @@ def load() -> None:
         import structlog
     finally:
         if hidden:
-            del sys.modules["rich"]
+            sys.modules.pop("rich", None)  # another thread may have taken it away
     stream: TextIO | None = _settings.stream if _settings.stream is not None else sys.stderr
     if stream is None:
         # Standard error is closed.

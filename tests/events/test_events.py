@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -111,3 +113,14 @@ def test_what_strangers_can_cause_is_limited(stream: io.StringIO) -> None:
     now += 1.0
     limited.info("connection closed", number=-1)
     assert lines(stream)[-1]["suppressed"] == 900
+
+
+def test_threads_that_load_at_the_same_time() -> None:
+    program = (
+        "from concurrent.futures import ThreadPoolExecutor; from threading import Barrier; "
+        "from ottla_broker import events; gate = Barrier(8); "
+        "load = lambda _: (gate.wait(30), events.load()); "
+        "print(len(list(ThreadPoolExecutor(8).map(load, range(8)))))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("8\n", "")

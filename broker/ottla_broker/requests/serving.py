@@ -80,8 +80,10 @@ class Serving(Running["Parts | None"]):
 
     def _take_turns(self, reserved: Reserved) -> None:
         context = self._context
-        context.in_turns = self._holds_connection = True
-        context.connection.begin_long()
+        context.in_turns = True
+        if not self._is_abandoned:
+            self._holds_connection = True
+            context.connection.begin_long()
         context.services.turns.start(
             self._job(), client_of(context.connection), reserved.memory, reserved.room
         )
