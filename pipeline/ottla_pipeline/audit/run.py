@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ottla_client import TopicPartition
@@ -32,7 +33,8 @@ log = logging.getLogger("ottla_pipeline")
 if TYPE_CHECKING:
     from ottla_client import TopicPartition
     from ottla_pipeline.landing.ledger import LandedRange
-    from ottla_pipeline.landing.tables import DataFile, Names, Table
+    from ottla_pipeline.landing.tables import Names, Table
+    from ottla_pipeline.landing.tables.base import Rows
 
 OnProgress = Callable[[int, int], None]
 """Gets how many offsets and rows were read, and about how many there are."""
@@ -54,7 +56,9 @@ class Audit:
     foreign: int = 0
     """Rows of other programs, which say of no record that they come from it: not an error."""
     removed_by: Sequence[str] = ()
-    """The commits by which other programs have removed landed rows, newest first."""
+    """The commits by which other programs have removed landed rows that aren't there now, newest first."""
+    unknown: Sequence[str] = ()
+    """If rows are missing: commits that may have removed them, as what they did isn't known any more."""
 
     @property
     def clean(self) -> bool:
@@ -68,6 +72,7 @@ class Audit:
             "clean": self.clean,
             "foreign_rows": self.foreign,
             "removed_by": list(self.removed_by),
+            "removed_unknown": list(self.unknown),
             "partitions": [_document(partition) for partition in self.partitions],
         }
 
@@ -145,7 +150,7 @@ def audit(
         files = table.data_files()
         progress = _Progress(advance, sum(file.rows for file in files) + log.offsets(landed, whole))
         rows_of = _Origins(table, names or Names(), wanted)
-        counts = rows_of.count(files, progress.add)
+        counts = rows_of.count(partial(table.batches, files=files), progress.add)
         foreign = rows_of.foreign
         partitions = sorted({*log.start, *landed, *counts})
         rows = {
@@ -167,12 +172,16 @@ def audit(
             return [compare(at, log.partition(at, scans[at]), rows[at], whole=whole) for at in partitions]
 
         found = compared()
-        removed_by: list[str] = []
-        if any(each.missing for each in found):
-            removed, removed_by = rows_of.removed()
-            rows = {at: replace(one, removed=removed.get(at, NOTHING)) for at, one in rows.items()}
-            found = compared()
-        return Audit(table.name, table.format, found, foreign, removed_by)
+        if not _lack(found):
+            return Audit(table.name, table.format, found, foreign)
+        removed, removed_by, unknown = rows_of.removed(counts)
+        rows = {at: replace(one, removed=removed.get(at, NOTHING)) for at, one in rows.items()}
+        found = compared()
+        return Audit(table.name, table.format, found, foreign, removed_by, unknown if _lack(found) else ())
+
+
+def _lack(found: Sequence[PartitionAudit]) -> bool:
+    return any(each.missing or each.short for each in found)
 
 
 @dataclass(frozen=True)
@@ -326,11 +335,11 @@ class _Origins:
                 )
 
     def count(
-        self, files: Sequence[DataFile], advance: Callable[[int], None] = lambda rows: None
+        self, rows: Rows, advance: Callable[[int], None] = lambda rows: None
     ) -> dict[TopicPartition, OffsetCounts]:
-        """How often each offset of each partition is in these files."""
+        """How often each offset of each partition is in these rows."""
         found: dict[TopicPartition, OffsetCounts] = {}
-        for batch in self._table.scan(self._columns, files):
+        for batch in rows(self._columns):
             known = batch.drop_null()
             self.foreign += len(batch) - len(known)
             for at, offsets in by_partition(known):
@@ -339,25 +348,35 @@ class _Origins:
             advance(len(batch))
         return found
 
-    def removed(self) -> tuple[dict[TopicPartition, Runs], list[str]]:
-        """Offsets whose rows other programs have removed, and by which commits.
+    def removed(
+        self, there: Mapping[TopicPartition, OffsetCounts]
+    ) -> tuple[dict[TopicPartition, Runs], list[str], list[str]]:
+        """Offsets, of others than ``there`` are, whose rows other programs have removed; and by which commits.
 
-        Only as far as the table has those commits, and storage the files from before them.
+        Last, the commits of which that isn't known: only as far as the table has those commits, and storage the files
+        from before them.
         """
         found: dict[TopicPartition, Runs] = {}
-        commits = []
+        commits: dict[str, None] = {}
+        unknown: list[str] = []
         for each in self._table.removals():
-            try:
-                before, after = self.count(each.before), self.count(each.after)
-            except (OSError, LandingError) as error:
-                log.info("what %s of %s has removed is not known: %s", each.what, self._table.name, error)
+            if each.rows is None:
+                unknown += each.commits
                 continue
-            gone = {
-                at: counts.offsets() - (after[at].offsets() if at in after else NOTHING)
-                for at, counts in before.items()
-            }
-            if any(gone.values()):
-                commits.append(each.what)
-            for at, offsets in gone.items():
-                found[at] = found.get(at, NOTHING) | offsets
-        return found, commits
+            try:
+                before, after = (_offsets(self.count(rows)) for rows in each.rows)
+            except (OSError, LandingError) as error:
+                names = ", ".join(each.commits)
+                log.info("what %s of %s has removed is not known: %s", names, self._table.name, error)
+                unknown += [f"{one}, whose files can't be read" for one in each.commits]
+                continue
+            for at, offsets in before.items():
+                now = there[at].offsets() if at in there else NOTHING
+                if gone := offsets - after.get(at, NOTHING) - now:
+                    commits.update(dict.fromkeys(each.commits))
+                    found[at] = found.get(at, NOTHING) | gone
+        return found, list(commits), unknown
+
+
+def _offsets(counts: Mapping[TopicPartition, OffsetCounts]) -> dict[TopicPartition, Runs]:
+    return {at: one.offsets() for at, one in counts.items()}

@@ -146,7 +146,9 @@ def _show(console: Console, found: Audit, *, dead_known: bool) -> None:
         for line in _findings(each):
             console.print(line)
     if found.removed_by:
-        console.print(f"other programs have removed rows: {', '.join(found.removed_by[:_LISTED])}")
+        console.print(f"other programs have removed rows: {_listed(found.removed_by)}")
+    if found.unknown:
+        console.print(f"other programs may have removed more rows, by {_listed(found.unknown)}")
     console.print(_verdict(found))
     dead_committed = min(
         sum(each.missing.count for each in partitions), sum(each.dead_committed for each in partitions)
@@ -185,9 +187,12 @@ def _ranges(ranges: Sequence[tuple[int, int]]) -> str:
         f"offset {start:,}" if end - start == 1 else f"offsets {start:,} to {end - 1:,}"
         for start, end in ranges[:_LISTED]
     ]
-    if len(ranges) > _LISTED:
-        texts.append(f"and {len(ranges) - _LISTED:,} more")
-    return ", ".join(texts)
+    return _listed(texts, len(ranges))
+
+
+def _listed(texts: Sequence[str], total: int | None = None) -> str:
+    more = (len(texts) if total is None else total) - _LISTED
+    return ", ".join([*texts[:_LISTED], *([f"and {more:,} more"] if more > 0 else [])])
 
 
 def _verdict(found: Audit) -> str:

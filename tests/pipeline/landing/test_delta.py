@@ -203,15 +203,11 @@ def test_a_row_deleted_while_it_is_compacted_does_not_return(opened: Open) -> No
 def test_what_other_programs_removed_is_known_by_their_commits(opened: Open) -> None:
     table = opened("vectors")
     found = list(table.removals())
-    assert [each.what for each in found] == ["DELETE in version 4", "DELETE in version 3"]
-    count = [
-        sum(len(batch) for batch in table.scan(["_offset"], files))
-        for each in found
-        for files in (each.before, each.after)
-    ]
+    assert [each.commits for each in found] == [["DELETE in version 4"], ["DELETE in version 3"]]
+    count = [sum(map(len, rows(["_offset"]))) for each in found for rows in each.rows or ()]
     assert count == [109_998, 109_997, 200_010, 110_007]
     compact(table.name)
-    assert [each.what for each in opened("vectors").removals()] == [each.what for each in found]
+    assert [each.commits for each in opened("vectors").removals()] == [each.commits for each in found]
 
 
 @pytest.mark.parametrize(
@@ -390,6 +386,17 @@ def test_records_that_a_restore_took_back_are_landed_again(tmp_path: Path, targe
     land(again, 3, id=30)
     assert [row["id"] for row in rows(again)] == [0, 1, 20, 30]
     assert open_table("delta", table.name).offsets() == {"flights": {1: 4}}
+
+
+def test_a_restore_to_before_the_job_began_takes_back_everything(tmp_path: Path) -> None:
+    table = open_table("delta", str(tmp_path / "t"))
+    table.create(pa.schema([("id", pa.int32()), *Names().fields()]), [])
+    land(table, 0, id=0)
+    deltalake.DeltaTable(table.name).restore(0)
+    again = open_table("delta", table.name)
+    assert again.offsets(["flights"]) == {}
+    land(again, 0, id=10)
+    assert [row["id"] for row in rows(again)] == [10]
 
 
 @pytest.mark.parametrize(

@@ -66,9 +66,9 @@ class Lake:
         found = table.scan(["_offset"]).read_all().column(0).drop_null()
         assert sorted(found.to_pylist()) == list(offsets)
         (report,) = audit(self.landing.bootstrap_servers, table).partitions
-        missing = {one for start, end in report.missing for one in range(start, end)}
-        assert missing == set(range(report.table_end or 0)) - set(offsets)
-        assert (report.surplus, report.strange.count) == (0, 0)
+        removed = {one for start, end in report.removed for one in range(start, end)}
+        assert removed == set(range(report.table_end or 0)) - set(offsets)
+        assert report.clean
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import json
 import posixpath
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
@@ -38,6 +38,10 @@ OLD_PARTITION = "_partition"
 """The column of partitions in tables of earlier versions. Iceberg reserves the name: Spark can't ``SELECT *``."""
 RUNS = 20
 """Runs of jobs whose newest batch the state has."""
+
+
+Rows = Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
+"""Some columns of rows, which are read when it is called."""
 
 
 class Stale(Exception):
@@ -156,13 +160,12 @@ class Commit:
 
 @dataclass(frozen=True)
 class Removal:
-    """A commit by which another program removed rows, or rewrote them."""
+    """Commits by which other programs removed rows, or rewrote them."""
 
-    what: str
-    """The operation, and the version that it made."""
-    before: Sequence[DataFile]
-    after: Sequence[DataFile]
-    """The files that it removed, and those that it added."""
+    commits: Sequence[str]
+    """Of each the operation, and the version that it made."""
+    rows: tuple[Rows, Rows] | None = None
+    """Those of the files concerned, before and after; None if the table doesn't know of these commits any more."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ import logging
 import posixpath
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -181,7 +182,9 @@ class DeltaTable(Table):
                 restored = version = self._restored(version, info)
             else:
                 version -= 1
-        if restored is not None and version >= 0:
+        if restored is not None and version < 0:
+            return State()  # Nothing had been landed. Application transactions outlive a RESTORE.
+        if restored is not None:
             raise LandingError(
                 f"{self.name} was restored to version {restored}, and its log doesn't say any more what had been "
                 "landed then: land in a new table"
@@ -194,6 +197,7 @@ class DeltaTable(Table):
         while version >= 0:
             actions = self._log.actions(version)
             if actions is None:
+                yield Removal([f"version {version} and earlier ones, which the log no longer has"])
                 return
             info: Action = next((one["commitInfo"] for one in actions if "commitInfo" in one), {})
             removed = [
@@ -201,11 +205,11 @@ class DeltaTable(Table):
             ]
             if removed and _KEY not in info:
                 added = [one["add"] for one in actions if "add" in one]
-                yield Removal(
-                    f"{info.get('operation', 'a commit')} in version {version}",
-                    [self._data_file(one) for one in removed],
-                    [self._data_file(one) for one in added],
+                before, after = (
+                    partial(self.batches, files=[self._data_file(one) for one in each])
+                    for each in (removed, added)
                 )
+                yield Removal([f"{info.get('operation', 'a commit')} in version {version}"], (before, after))
             version -= 1
 
     def _data_file(self, action: Action) -> DataFile:

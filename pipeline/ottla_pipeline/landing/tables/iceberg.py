@@ -18,6 +18,7 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -27,10 +28,11 @@ from ottla_client import TopicPartition
 from ottla_pipeline.landing.errors import BadSetting, LandingError, SchemaRefused
 from ottla_pipeline.landing.ledger import by_topic
 from ottla_pipeline.landing.schema import mapped, normalised
-from ottla_pipeline.landing.tables.base import VERSIONS, Busy, Commit, DataFile, Stale, State, Table
+from ottla_pipeline.landing.tables.base import VERSIONS, Busy, Commit, DataFile, Removal, Stale, State, Table
 from ottla_pipeline.landing.tables.iceberg_columns import cast, kept_mapping, physical, small, types_in
 from ottla_pipeline.landing.tables.iceberg_deletes import Plan, date_back, readable
 from ottla_pipeline.landing.tables.iceberg_metrics import metrics
+from ottla_pipeline.landing.tables.iceberg_removals import Files, has_expired_parent, steps
 from ottla_pipeline.landing.tables.layout import Layout, PartitionField
 from ottla_pipeline.landing.tables.outside import passes, patiently, said
 from ottla_pipeline.landing.tables.storage import Place, unneeded
@@ -200,6 +202,22 @@ class IcebergTable(Table):
         return min((one.version for one in commit.removed), default=None)
 
     def batches(self, columns: Sequence[str], files: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
+        chosen = {one.path for one in files}
+        plan = self._plan()
+        tasks = [one for one in plan.tasks if self._relative(one.file.file_path) in chosen]
+        return self._rows(Files(tasks, plan), columns)
+
+    def removals(self) -> Iterator[Removal]:
+        """As long as the table has the snapshots, and of deletes as long as it has their files."""
+        with self._planning():
+            for one in steps(self._open(), _KEY):
+                if one.files is None:
+                    yield Removal(one.commits)
+                else:
+                    before, after = (partial(self._rows, files) for files in one.files)
+                    yield Removal(one.commits, (before, after))
+
+    def _rows(self, files: Files, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         from pyiceberg.expressions import AlwaysTrue
         from pyiceberg.io.pyarrow import ArrowScan, _read_all_delete_files
         from pyiceberg.schema import prune_columns
@@ -208,12 +226,10 @@ class IcebergTable(Table):
         schema = self.layout().schema
         wanted = pa.schema([schema.field(name) for name in columns])
         ids = {one.field_id for one in table.schema().fields if one.name in columns}
-        chosen = {one.path for one in files}
-        plan = self._plan()
-        tasks = [one for one in plan.tasks if self._relative(one.file.file_path) in chosen]
         scan = ArrowScan(table.metadata, table.io, prune_columns(table.schema(), ids), AlwaysTrue())
-        positions = _read_all_delete_files(table.io, tasks)
-        for task, remain in plan.remaining(self.name, tasks, positions):
+        positions = _read_all_delete_files(table.io, files.tasks)
+        each = ((one, None) for one in files.tasks)
+        for task, remain in files.plan.remaining(self.name, files.tasks, positions) if files.plan else each:
             done = 0
             with readable(self.name, task.file.file_path):
                 # One file after the other, and batch by batch: the public methods read whole files, and many at once.
@@ -247,7 +263,7 @@ class IcebergTable(Table):
                 for at, end in one.items()
             }
             return State(state.ledger.rolled_back(ends), notes=state.notes)
-        if lineage and lineage[-1].parent_snapshot_id is not None:
+        if lineage and has_expired_parent(lineage[-1]):
             return state  # Our snapshots have expired; those of other programs came later.
         # Rolled back, or replaced, to before anything was landed.
         return State(notes=state.notes)
@@ -377,8 +393,13 @@ class IcebergTable(Table):
 
     def _plan(self) -> Plan:
         """Data files and their deletes, at the version read last."""
-        try:
+        with self._planning():
             return Plan(self._open())
+
+    @contextmanager
+    def _planning(self) -> Iterator[None]:
+        try:
+            yield
         except (NotImplementedError, ValueError) as error:
             raise LandingError(f"{self.name} can't be read: {str(error).splitlines()[0]}") from error
 

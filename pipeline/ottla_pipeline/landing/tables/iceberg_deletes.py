@@ -59,16 +59,21 @@ class _Deletes:
 class Plan:
     """The data files of a table at one version, and which deletes apply to each."""
 
-    def __init__(self, table: Any) -> None:
+    def __init__(self, table: Any, snapshot: Any = None) -> None:
+        """``snapshot``: another one than the current one."""
         from pyiceberg.manifest import DataFileContent
         from pyiceberg.table import ManifestGroupPlanner
 
         self._metadata, self._io = table.metadata, table.io
         self._sequences: dict[str, int] = {}
         self._deletes: dict[Scope, _Deletes] = {}
+        self._origins: dict[str, int] = {}
+        """The snapshots that added the files of deletes, by their paths."""
 
         def by_pyiceberg(entry: Any) -> bool:
             file, sequence = entry.data_file, entry.sequence_number or 0
+            if file.content != DataFileContent.DATA:
+                self._origins[file.file_path] = entry.snapshot_id
             if file.content == DataFileContent.EQUALITY_DELETES:
                 scope = self.scope(file) if self._is_partitioned(file.spec_id) else EVERYWHERE
                 self._deletes.setdefault(scope, _Deletes()).found.append((sequence, file.file_path, file))
@@ -77,7 +82,7 @@ class Plan:
                 self._sequences[file.file_path] = sequence
             return True
 
-        snapshot = table.current_snapshot()
+        snapshot = snapshot or table.current_snapshot()
         self.version = int(snapshot.sequence_number or 0) if snapshot is not None else 0
         """The version's sequence number."""
         planner = ManifestGroupPlanner(table.metadata, table.io)
@@ -103,6 +108,19 @@ class Plan:
             if of := deletes.between(self._sequences[task.file.file_path], until):
                 found.append(f"equality@{deletes.digest(of)}")
         return found
+
+    def deleted_by(self, tasks: Sequence[Any]) -> list[int]:
+        """The snapshots that added deletes which apply to some of these files."""
+        paths = [one.file_path for task in tasks for one in task.delete_files]
+        oldest: dict[Scope, int] = {}
+        for task in tasks:
+            sequence = self._sequences[task.file.file_path]
+            for scope in (EVERYWHERE, self.scope(task.file)):
+                oldest[scope] = min(oldest.get(scope, sequence), sequence)
+        for scope, sequence in oldest.items():
+            deletes = self._deletes.get(scope, _Deletes())
+            paths += [path for _, path, _ in deletes.found[deletes.between(sequence).start :]]
+        return list(dict.fromkeys(self._origins[one] for one in paths))
 
     def remaining(
         self, name: str, tasks: Sequence[Any], positions: dict[str, Any]
