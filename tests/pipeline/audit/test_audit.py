@@ -205,6 +205,15 @@ def test_retention(topic: str, landing: Landing) -> None:
     assert (found.log_start, found.records, found.gone, found.checksum) == (20, 80, 20, Verdict.SAME)
 
 
+def test_rows_were_removed_and_their_records_too(topic: str, landing: Landing) -> None:
+    landing.land(topic, 0, 0, 100)
+    deltalake.DeltaTable(landing.place).delete("_offset < 10")
+    with Admin(landing.broker.bootstrap) as admin:
+        admin.delete_records({TopicPartition(topic, 0): 20})
+    (found, _) = audit(landing.broker.bootstrap, landing.table).partitions
+    assert (found.clean, found.short, found.records) == (True, [], 80)
+
+
 def test_a_topic_that_was_made_again(topic: str, landing: Landing) -> None:
     landing.land(topic, 0, 0, 100)
     with Admin(landing.broker.bootstrap) as admin:
