@@ -54,7 +54,7 @@ MarkerErrors = dict[tuple[str, int], ErrorCode]
 Written = Callable[[list[MarkerErrors]], None]
 
 IsLate = Callable[[TxnMarker, Partition], bool]
-"""Whether a marker may be written no more (decision 9): it is asked before each, for they are written in slices."""
+"""Whether a marker has become late (decision 9). It is asked before each, because they are written in slices."""
 
 
 @dataclass(eq=False)
@@ -121,7 +121,7 @@ class _Write:
                     errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                     continue
                 if self._is_late is not None and self._is_late(marker, partition):
-                    errors[key] = ErrorCode.REQUEST_TIMED_OUT  # nobody waits for it any longer
+                    errors[key] = ErrorCode.REQUEST_TIMED_OUT  # its coordinator has left this connection
                     continue
                 try:
                     end_offset = partition.append_marker(

@@ -171,7 +171,7 @@ async def in_task(work: Awaitable[T]) -> T:
 
 
 async def unless_left(future: asyncio.Future[T], withdraw: Callable[[], object] | None = None) -> T:
-    """Wait for what nobody needs once the client has left: then ``withdraw`` is called, or the future cancelled."""
+    """Wait for what is of no use once the client has left: then ``withdraw`` is called, or the future cancelled."""
     done: Result[None] = Result()
     future.add_done_callback(lambda _: done.give(None))
     try:

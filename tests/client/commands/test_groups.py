@@ -116,7 +116,7 @@ def test_names_that_look_like_others(
     name = new_name("group")
     for each in (f"{name} ", f"[{name}]"):
         reset(ottla, each, "--topic", f"{filled[0]}:0", "--to-offset", "2", "--execute")
-    assert f"did you mean '{name} ' or [{name}]?" in ottla.fails("groups", "describe", name)
+    assert f"did you mean '{name} ' or [{name}]" in ottla.fails("groups", "describe", name)
     assert [each["group"] for each in ottla.json("groups", "list", f"[{name}]")] == [f"[{name}]"]
     assert [each["group"] for each in ottla.json("groups", "lag", f"[{name}]", "--once")] == [f"[{name}]"]
 
