@@ -37,7 +37,8 @@ def grown(table: str, has: pa.Schema, wanted: pa.Schema) -> tuple[pa.Schema, lis
     by_name = {field.name.lower(): field for field in has}
     new = []
     for field in wanted:
-        known = by_name.get(field.name.lower())
+        # Another program may have added one whose name differs in case alone.
+        known = has.field(field.name) if field.name in has.names else by_name.get(field.name.lower())
         if known is None:
             made = field.with_nullable(True)
         elif known.name != field.name:

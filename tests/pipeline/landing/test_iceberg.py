@@ -97,6 +97,20 @@ def test_a_file_without_field_ids_gives_no_value_to_another_column(
         assert pairs(job, "id", "q") == [(0, "old"), (1, "new"), (2, None)]
 
 
+def test_a_column_whose_name_differs_in_case_alone(landing: Landing, topic: str) -> None:
+    from pyiceberg.types import StringType
+
+    produce(landing.bootstrap_servers, topic, [{"id": 1, "p": "x"}])
+    run(landing)
+    with opened(landing).update_schema() as update:
+        update.add_column("P", StringType())
+    produce(landing.bootstrap_servers, topic, [{"id": 2, "p": "y"}])
+    run(landing)
+    assert pairs(landing, "id", "p", "P") == [(1, "x", None), (2, "y", None)]
+    compact(landing.table, "iceberg")
+    assert pairs(landing, "id", "p", "P") == [(1, "x", None), (2, "y", None)]
+
+
 def test_a_column_that_changes_between_writing_and_commit(landing: Landing, topic: str) -> None:
     """Nothing is landed in a column that is gone, and the files go."""
     from pyiceberg.types import StringType

@@ -163,6 +163,14 @@ def test_incompatible_columns_are_refused(column: tuple[str, pa.DataType], what:
         grown("lake/flights", TABLE, pa.schema([column]))
 
 
+@pytest.mark.parametrize("names", [("s", "S"), ("S", "s")])
+def test_the_exact_column_is_meant_if_another_program_adds_one_in_another_case(
+    names: tuple[str, str],
+) -> None:
+    has = pa.schema([(name, pa.string()) for name in names])
+    assert grown("t", has, pa.schema([("s", pa.string())])) == (has, [])
+
+
 def test_fields_in_a_struct_are_added() -> None:
     year, model = pa.field("year", pa.int32()), pa.field("model", pa.string())
     has = pa.schema([("id", pa.int64()), ("plane", pa.struct([year])), ("legs", pa.list_(pa.struct([year])))])
