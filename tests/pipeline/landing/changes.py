@@ -147,8 +147,9 @@ class Sequence:
             assert ours == wanted, (reader, self.done, names)
             assert len(found) - len(ours) == self.model.foreign, (reader, self.done)
         (report,) = audit(self._landing.bootstrap_servers, table_of(self._landing)).partitions
-        missing = {offset for start, end in report.missing for offset in range(start, end)}
-        assert missing == set(range(self.model.landed)) - self.model.rows.keys(), self.done
+        lacks = [*report.removed, *report.missing]
+        gone = {offset for start, end in lacks for offset in range(start, end)}
+        assert gone == set(range(self.model.landed)) - self.model.rows.keys(), self.done
         assert not report.surplus, self.done
         assert not report.strange, self.done
 
