@@ -78,6 +78,7 @@ class IcebergTable(Table):
         self._properties = {"name": CATALOG, **(catalog if catalog is not None else _beside(folder))}
         self._catalog: Any = None
         self._table: Any = None
+        self._planned: tuple[Any, Plan] | None = None
 
     @property
     def place(self) -> Place:  # type: ignore[override]
@@ -392,9 +393,12 @@ class IcebergTable(Table):
         return self.delete([path for path, _ in found]), sum(size for _, size in found)
 
     def _plan(self) -> Plan:
-        """Data files and their deletes, at the version read last."""
-        with self._planning():
-            return Plan(self._open())
+        """Data files and their deletes, at the version read last, of which all manifests are read once."""
+        metadata = self._open().metadata
+        if self._planned is None or self._planned[0] is not metadata:
+            with self._planning():
+                self._planned = metadata, Plan(self._open())
+        return self._planned[1]
 
     @contextmanager
     def _planning(self) -> Iterator[None]:
