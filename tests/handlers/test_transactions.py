@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.badinput.requests import fetch_request, records
-from tests.support.handlers import handled, request_context, services, when_answered
+from tests.support.handlers import answered, handled, request_context, services
 from tests.support.log_dirs import World
 
 from ottla_broker.background import Background
@@ -24,7 +24,6 @@ from ottla_broker.log.files import Files
 from ottla_broker.replica.fetch_session import FetchSessions
 from ottla_broker.replica.leadership import LeaderState
 from ottla_broker.replica.txn_markers import MarkerErrors, TxnMarker, TxnMarkers
-from ottla_broker.requests.inline import Running
 from ottla_broker.security.authorization import Authorizer
 from ottla_protocol.acls import AclOperation, AclResource
 from ottla_protocol.api_keys import ApiKey
@@ -77,14 +76,8 @@ class Bench:
         self.partition = world.lead()
 
     async def call(self, handler: Any, key: ApiKey, request: Any, version: int) -> Any:
-        answer = handled(handler, request_context(self.services, version, key), request)
-        if isinstance(answer, Running):
-            heard: list[Any] = []
-            when_answered(answer, heard.append)
-            async with asyncio.timeout(60):
-                while not heard:
-                    await asyncio.sleep(0)
-            (answer,) = heard
+        async with asyncio.timeout(60):
+            answer = await answered(handler, request_context(self.services, version, key), request)
         if key is not ApiKey.FETCH:
             answer.encode(version)
         return answer

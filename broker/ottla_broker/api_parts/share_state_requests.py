@@ -1,7 +1,7 @@
 """Parts that the requests to a share coordinator share: APIs 83 to 87, which brokers send (KIP-932).
 
-Each share partition gets its own answer, and the response goes out when all have theirs. A few are begun in each turn
-of the event loop. As in Kafka, a request without a group, or with a topic without partitions, has an empty response.
+Each share partition gets its own answer, and the response goes out when all have theirs. As in Kafka, a request without
+a group, or with a topic without partitions, has an empty response.
 """
 
 from __future__ import annotations

@@ -24,9 +24,6 @@ class Conversions:
 
     Owned by the loop thread, except for :meth:`pause`. A broker without old clients has neither threads nor anything
     else of this.
-
-    Attributes:
-        waiting_bytes: bytes of records that wait for their conversion.
     """
 
     def __init__(self) -> None:

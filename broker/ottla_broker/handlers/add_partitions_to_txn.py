@@ -9,6 +9,7 @@ If one partition is refused, none is added.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from ottla_broker.api_parts.transactions import add_partitions, producer_error
 from ottla_broker.coordinator import codes
@@ -20,7 +21,7 @@ from ottla_broker.coordinator.transaction.metadata import (
 from ottla_broker.metadata.internal_topics import INTERNAL_TOPICS
 from ottla_broker.requests.api import CLUSTER, CLUSTER_ACTION, TOPIC, TRANSACTIONAL_ID, WRITE, Api, MiB
 from ottla_broker.requests.context import RequestContext
-from ottla_broker.requests.inline import Result, Running
+from ottla_broker.requests.inline import Result, Running, abandon_all, if_left
 from ottla_protocol.acls import AclResource
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
@@ -65,12 +66,8 @@ async def handle(ctx: RequestContext, request: AddPartitionsToTxnRequest) -> Add
         return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     # Each is begun before any is waited for, and then they end together.
     begun = [Running(_errors(ctx, transaction)).start() for transaction in transactions]
-    try:
+    with if_left(partial(abandon_all, begun)):
         errors = [await each for each in begun]
-    except GeneratorExit:
-        for each in begun:
-            each.abandon()
-        raise
     return _response(
         ctx,
         [

@@ -35,7 +35,7 @@ from ottla_broker.produce.slow_produce import FORMAT_2_SINCE, CheckedRecords, ch
 from ottla_broker.replica.delayed_produce import Awaited
 from ottla_broker.requests.api import TOPIC, TRANSACTIONAL_ID, WRITE, Api, MiB
 from ottla_broker.requests.context import RequestContext
-from ottla_broker.requests.inline import Running, pause
+from ottla_broker.requests.inline import Running, abandon_all, if_left, pause, unread
 from ottla_broker.requests.late_requests import is_uncertain
 from ottla_broker.requests.turns import OPENED, OPENED_AT_ONCE
 from ottla_broker.requests.waits import until_reached
@@ -132,20 +132,13 @@ async def _in_portions(
     # The request's buffer is used again before the last portion's turn.
     _keep(request)
     answers: list[tuple[bool, Running[ProduceResponse | None]]] = []
-    ctx.connection.begin_long()
-    try:
+    with unread(ctx.connection), if_left(lambda: abandon_all(running for _, running in answers)):
         for portion in portions(request, OPENED_AT_ONCE if opens_many else PORTION):
             work = WORK * portion.partitions + OPENED * _count_closed(ctx, portion.request)
             answers.append((portion.continues, Running(_produce(ctx, portion.request)).start()))
             await pause(work)
         del request, portion
         return await join(answers)
-    except GeneratorExit:
-        for _, running in answers:
-            running.abandon()
-        raise
-    finally:
-        ctx.connection.end_long()
 
 
 async def _produce(ctx: RequestContext, request: ProduceRequest) -> ProduceResponse | None:

@@ -20,7 +20,7 @@ from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_broker.replica.transaction_verifier import Verdicts, Verification
 from ottla_broker.requests.api import GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE, Api
 from ottla_broker.requests.context import RequestContext
-from ottla_broker.requests.inline import Result
+from ottla_broker.requests.inline import Result, unread
 from ottla_broker.requests.late_requests import is_uncertain
 from ottla_broker.security.authorization import DENIED
 from ottla_protocol.acls import AclResource
@@ -118,11 +118,8 @@ async def _verified(
     verdicts: Result[Verdicts] = Result()
     adds = ctx.version >= _ADDS
     verifier.verify(Verification(request.transactional_id, *producer, [partition], adds), verdicts.give)
-    ctx.connection.begin_long()
-    try:
+    with unread(ctx.connection):
         return (await verdicts).get(partition)
-    finally:
-        ctx.connection.end_long()
 
 
 def _failure(code: ErrorCode, version: int) -> int:

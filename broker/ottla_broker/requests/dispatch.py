@@ -13,7 +13,7 @@ from ottla_broker.handlers.api_versions import unsupported
 from ottla_broker.network.pending_response import CloseConnection
 from ottla_broker.network.service import ClientConnection, Parts, Reply
 from ottla_broker.requests.context import RequestContext
-from ottla_broker.requests.inline import Running, in_slices, in_task
+from ottla_broker.requests.inline import Running, if_left, in_slices, in_task, unread
 from ottla_broker.requests.responder import Responder, pack_header
 from ottla_broker.requests.route import Handle, Route
 from ottla_broker.requests.services import Services
@@ -201,24 +201,19 @@ class Dispatcher:
         """Delay a request until the coordinators are loaded; meanwhile nothing is read from its connection."""
         load = self._services.load_coordinators
         assert load is not None
-        connection.begin_long()
         try:
-            await in_task(load(self._served[api_key].of_groups))
+            with unread(connection):
+                await in_task(load(self._served[api_key].of_groups))
         except Exception as error:
             raise CloseConnection(f"a coordinator can't be built: {error}") from error
-        finally:
-            connection.end_long()
         self._unloaded.discard(api_key)
         if connection.has_left():
             raise CloseConnection("the client has left")
         serving = self._serving(connection, memoryview(frame))
         if isinstance(serving, list):
             return serving
-        try:
+        with if_left(serving.abandon):
             return await serving.start()
-        except GeneratorExit:
-            serving.abandon()
-            raise
 
     async def _when_joined(
         self, joined: asyncio.Event, handle: Handle, context: RequestContext, request: Any

@@ -11,12 +11,14 @@ What it may wait for:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from types import coroutine
 from typing import Any, Generic, TypeVar
 
 from ottla_broker import tasks
 from ottla_broker.network.pending_response import CloseConnection
+from ottla_broker.network.service import ClientConnection
 from ottla_broker.requests.turns import CODED
 
 T = TypeVar("T")
@@ -153,6 +155,11 @@ class Running(Result[T]):
         return None
 
 
+def abandon_all(begun: Iterable[Running[Any]]) -> None:
+    for each in begun:
+        each.abandon()
+
+
 @coroutine
 def pause(work: int) -> Generator[int, None, None]:
     """Let others go first, once enough work has been done: so much more, in elements that take some microseconds."""
@@ -170,13 +177,36 @@ async def in_task(work: Awaitable[T]) -> T:
     return await asyncio.ensure_future(work)
 
 
+@contextmanager
+def unread(connection: ClientConnection) -> Iterator[None]:
+    """Read nothing from the connection meanwhile, as in Kafka."""
+    connection.begin_long()
+    try:
+        yield
+    finally:
+        connection.end_long()
+
+
+class if_left:
+    """``with if_left(leave): await ..``: ``leave`` is called if the coroutine ends there, as its client has left."""
+
+    __slots__ = ("_leave",)
+
+    def __init__(self, leave: Callable[[], object]) -> None:
+        self._leave = leave
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is GeneratorExit:
+            self._leave()
+
+
 async def unless_left(future: asyncio.Future[T], withdraw: Callable[[], object] | None = None) -> T:
     """Wait for what is of no use once the client has left: then ``withdraw`` is called, or the future cancelled."""
     done: Result[None] = Result()
     future.add_done_callback(lambda _: done.give(None))
-    try:
+    with if_left(withdraw or future.cancel):
         await done
-    except GeneratorExit:
-        (withdraw or future.cancel)()
-        raise
     return future.result()

@@ -9,7 +9,7 @@ from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.network.service import Parts, Reply, client_of
 from ottla_broker.requests.api import Api
 from ottla_broker.requests.context import RequestContext
-from ottla_broker.requests.inline import Running
+from ottla_broker.requests.inline import Running, if_left
 from ottla_broker.requests.turns import AT_ONCE, TURN, Job, Reserved
 
 
@@ -94,7 +94,7 @@ class Serving(Running["Parts | None"]):
         unlooked = TURN
         if self._waiting is not None:
             self._waiting.discard(self)
-        try:
+        with if_left(self._coroutine.close):
             while True:
                 if unlooked >= TURN:
                     unlooked = 0
@@ -102,7 +102,8 @@ class Serving(Running["Parts | None"]):
                         # Closing the connection abandons this.
                         context.connection.has_left()
                 if self._is_abandoned:
-                    break
+                    self._coroutine.close()
+                    return
                 context.begin_work()
                 work = self._step()
                 context.end_work()
@@ -112,9 +113,6 @@ class Serving(Running["Parts | None"]):
                     return
                 unlooked += work
                 yield work
-        except GeneratorExit:
-            pass
-        self._coroutine.close()
 
 
 def reply_of(running: Running[Parts | None]) -> Reply:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from ottla_broker.replica.delayed_fetch import DelayedFetch
 from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
 from ottla_broker.requests.context import RequestContext
-from ottla_broker.requests.inline import Result
+from ottla_broker.requests.inline import Result, if_left
 
 
 async def until_reached(
@@ -17,11 +17,8 @@ async def until_reached(
     reached: Result[Sequence[Outcome]] = Result()
     delayed = DelayedProduce(offsets, ctx.services.clock, reached.give)
     delayed.start(timeout_ms)
-    try:
+    with if_left(delayed.abandon):
         return await reached
-    except GeneratorExit:
-        delayed.abandon()
-        raise
 
 
 async def until_grown(
@@ -31,8 +28,5 @@ async def until_grown(
     grown: Result[None] = Result()
     delayed = DelayedFetch(places, missing_bytes, ctx.services.clock, lambda: grown.give(None))
     delayed.start(max_wait_ms)
-    try:
+    with if_left(delayed.abandon):
         await grown
-    except GeneratorExit:
-        delayed.abandon()
-        raise

@@ -30,7 +30,7 @@ from ottla_broker.events import get_logger
 from ottla_broker.handlers.index import INDEX
 from ottla_broker.network.pending_response import CloseConnection
 from ottla_broker.network.service import ClientConnection, Parts, Principal, Reply, Service, client_at
-from ottla_broker.requests.inline import Result, Running, unless_left
+from ottla_broker.requests.inline import Result, Running, if_left, unless_left, unread
 from ottla_broker.requests.serving import reply_of
 from ottla_protocol.api_keys import ApiKey, api_name
 from ottla_protocol.errors import ErrorCode, ProtocolError
@@ -237,16 +237,14 @@ class AuthenticatingService:
                 return respond()
             except Deferred as deferred:
                 later = deferred
-            connection.begin_long()
             try:
-                work = self._threads.run(client_at(connection.client_host), later.work)
-                outcome = await unless_left(work, partial(self._threads.withdraw, work))
+                with unread(connection):
+                    work = self._threads.run(client_at(connection.client_host), later.work)
+                    outcome = await unless_left(work, partial(self._threads.withdraw, work))
             except (asyncio.CancelledError, Exception) as error:
                 if isinstance(error, Exception):
                     _log.error("login failed", connection=connection.id, exc_info=error)
                 raise CloseConnection("the login can't be checked") from None
-            finally:
-                connection.end_long()
             respond = partial(later.then, outcome)
 
     def _complete(self, connection: ClientConnection, session: Session) -> float:
@@ -285,11 +283,8 @@ class AuthenticatingService:
         connection.stop_reading()
         delayed: Result[None] = Result()
         timer = self._clock.call_later(self._delay(), delayed.give, None)
-        try:
+        with if_left(timer.cancel):
             await delayed
-        except GeneratorExit:
-            timer.cancel()
-            raise
         self._clock.call_later(0, self._close, connection, f"authentication failed: {reason}")
         return parts
 
