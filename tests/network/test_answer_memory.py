@@ -9,8 +9,10 @@ from tests.network.serving import client, framed, serving
 from tests.network.test_edges import Full, connection_on
 from tests.support.clock import FakeClock
 
-from ottla_broker.network.answer_memory import LOOK_BYTES, LOOK_SECONDS, SMALL_ANSWERS, AnswerMemory
-from ottla_broker.network.connection import QUEUED_RESPONSE_BYTES, Connection
+from ottla_broker.network.account import SHORTAGE_BYTES, SHORTAGE_SECONDS
+from ottla_broker.network.answer_memory import SMALL_ANSWERS, AnswerMemory
+from ottla_broker.network.answers import QUEUED_RESPONSE_BYTES
+from ottla_broker.network.connection import Connection
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.network.service import Reply
 
@@ -35,14 +37,14 @@ def test_those_that_read_nothing_are_closed_while_memory_is_short() -> None:
     clock = FakeClock()
     memory = AnswerMemory(100, clock)
     stuck, slow, quick = Reader(memory, 40), Reader(memory, 40), Reader(memory, 40)
-    slow.taken, quick.taken = 1, LOOK_BYTES
-    clock.advance(LOOK_SECONDS)
+    slow.taken, quick.taken = 1, SHORTAGE_BYTES
+    clock.advance(SHORTAGE_SECONDS)
     assert (stuck.closed, slow.closed, quick.closed) == (True, False, False)
     assert memory.used == 80
     memory.hold(quick, 90)
-    clock.advance(LOOK_SECONDS)
+    clock.advance(SHORTAGE_SECONDS)
     assert (slow.closed, quick.closed) == (True, False)
-    clock.advance(10 * LOOK_SECONDS)
+    clock.advance(10 * SHORTAGE_SECONDS)
     assert not clock.pending
 
 
@@ -51,9 +53,9 @@ def test_those_that_read_quickly_are_closed_only_beyond_twice_the_bound() -> Non
     memory = AnswerMemory(100, clock)
     small, large = Reader(memory, 80), Reader(memory, 110)
     for _ in range(3):
-        small.taken += LOOK_BYTES
-        large.taken += LOOK_BYTES
-        clock.advance(LOOK_SECONDS)
+        small.taken += SHORTAGE_BYTES
+        large.taken += SHORTAGE_BYTES
+        clock.advance(SHORTAGE_SECONDS)
     assert not small.closed
     assert not large.closed
     memory.hold(small, 100)
@@ -74,10 +76,10 @@ async def test_clients_that_read_nothing_leave_memory_for_the_others() -> None:
             one.send(b"much")
         other = await stack.enter_async_context(client(acceptor))
         [memory] = {each.memory.answers for each in acceptor.processors}
-        while memory.used > 2 * memory.limit or not memory._held:
+        while memory.used > 2 * memory.limit or not memory._sizes:
             other.send(b"x")
             assert await other.receive() == b"little"
-        assert len(memory._held) < len(hoarders)
+        assert len(memory._sizes) < len(hoarders)
         other.send(b"some")
         assert len(await other.receive()) == MiB
     assert memory.used == 0
@@ -89,7 +91,7 @@ def test_answers_behind_others_are_counted() -> None:
     connection = connection_on(Full(framed(b"a") + framed(b"b") + framed(b"c")), lambda *_: answers.pop(0))
     connection.processor.loop.add_writer = lambda *_: None  # type: ignore[method-assign]
     connection.processor.loop.remove_writer = lambda *_: None  # type: ignore[method-assign]
-    connection._on_readable()
+    connection.reader.on_readable()
     memory = connection.processor.memory.answers
     assert memory.used == 2 * SMALL_ANSWERS
     second.complete([bytes(SMALL_ANSWERS)])
@@ -106,11 +108,11 @@ def test_nothing_is_read_while_large_answers_wait_behind_a_pending_one() -> None
     connection = connection_on(Full(framed(b"a") + framed(b"b")), lambda *_: answers.pop(0))
     connection.processor.loop.add_writer = lambda *_: None  # type: ignore[method-assign]
     connection.processor.loop.remove_writer = lambda *_: None  # type: ignore[method-assign]
-    connection._on_readable()
-    assert connection._reading
+    connection.reader.on_readable()
+    assert connection.reader.reading
     second.complete([bytes(QUEUED_RESPONSE_BYTES + 1)])
-    assert not connection._reading
-    assert connection._queued_bytes == QUEUED_RESPONSE_BYTES + 1
+    assert not connection.reader.reading
+    assert connection.answers.queued_bytes == QUEUED_RESPONSE_BYTES + 1
     first.complete(None)
-    assert connection._queued_bytes == 0
+    assert connection.answers.queued_bytes == 0
     connection.close(None)

@@ -12,7 +12,7 @@ from tests.network.serving import client, echo, exchange_at_once, serving
 from tests.support.clock import FakeClock
 
 from ottla_broker.network import backlog as backlog_module
-from ottla_broker.network import connection as connection_module
+from ottla_broker.network import reader as reader_module
 from ottla_broker.network.backlog import LATE_SECONDS, MANY, MOST_SECONDS, TURN_SECONDS, Backlog
 from ottla_broker.network.connection import Connection
 from ottla_broker.network.service import ANONYMOUS, Principal, Reply
@@ -117,7 +117,7 @@ def test_the_others_go_on_after_a_defect() -> None:
 
 async def test_a_flood_of_many_connections_leaves_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their requests are served in turns of the event loop in which the bystander's comes first."""
-    for module in (backlog_module, connection_module):
+    for module in (backlog_module, reader_module):
         monkeypatch.setattr(module, "TURN_SECONDS", 0.0)
     monkeypatch.setattr(backlog_module, "MOST_SECONDS", 0.0)
     floods, each = 2 * MANY, 20

@@ -19,24 +19,21 @@ from ottla_broker.log.files import Files, FileSlice
 from ottla_broker.metadata.client_quotas import Windows
 from ottla_broker.network import processor as processor_module
 from ottla_broker.network.acceptor import open_listener
-from ottla_broker.network.connection import (
-    COPIED_BYTES,
-    FRAME_SECONDS,
-    QUEUED_RESPONSE_BYTES,
-    REQUESTS_PER_TURN,
-    Connection,
-)
+from ottla_broker.network.account import SHORTAGE_SECONDS
+from ottla_broker.network.answers import QUEUED_RESPONSE_BYTES
+from ottla_broker.network.connection import Connection
 from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.connection_rates import ConnectionRates
 from ottla_broker.network.pending_response import PendingResponse
 from ottla_broker.network.processor import CLOSING_SECONDS, Processor, SocketSettings
+from ottla_broker.network.reader import FRAME_SECONDS, REQUESTS_PER_TURN
 from ottla_broker.network.request_memory import (
-    SHORTAGE_SECONDS,
     SMALL_FRAME,
     BufferPool,
     RequestMemory,
 )
 from ottla_broker.network.service import Reply
+from ottla_broker.network.writer import COPIED_BYTES
 
 
 class Pieces:
@@ -95,9 +92,9 @@ def test_the_start_of_a_frame_survives_a_turn_that_brings_nothing() -> None:
     sock = Pieces(data[:64])
     connection = connection_on(sock, echo)
     for _ in range(3):
-        connection._on_readable()
+        connection.reader.on_readable()
     sock.pieces = [data[64:]]
-    connection._on_readable()
+    connection.reader.on_readable()
     assert b"".join(sock.sent) == data
 
 
@@ -106,12 +103,12 @@ def test_a_frame_that_moves_to_its_own_buffer_gets_no_more_time() -> None:
     sock = Pieces(data[:2000])
     connection = connection_on(sock, echo, 256 * 1024)
     connection.processor.max_request_bytes = 100_000
-    connection._on_readable()
+    connection.reader.on_readable()
     now = FRAME_SECONDS - 1
     connection.processor.clock.monotonic = lambda: now  # type: ignore[method-assign]
     sock.pieces = [data[2000:10_000]]
-    connection._on_readable()
-    assert connection.received > 0
+    connection.reader.on_readable()
+    assert connection.reader.received > 0
     assert not connection.is_stalled(now)
     assert connection.is_stalled(now + 2)
 
@@ -123,7 +120,7 @@ def test_a_frame_that_stalls_is_given_up_also_while_the_loop_is_late(size: int) 
     connection = connection_on(sock, echo, 256 * 1024)
     processor: Any = connection.processor
     processor.max_request_bytes = 100_000
-    connection._on_readable()
+    connection.reader.on_readable()
     waiting: list[Connection] = []
     processor.backlog = SimpleNamespace(
         is_long=False, late_after=-1.0, admit=lambda *_: False, add=waiting.append
@@ -132,7 +129,7 @@ def test_a_frame_that_stalls_is_given_up_also_while_the_loop_is_late(size: int) 
         processor.clock.monotonic = lambda now=now: float(now)
         sock.pieces = [b"y"]
         processor.backlog.late_after = -1.0
-        connection._on_readable()
+        connection.reader.on_readable()
         processor.backlog.late_after = float("inf")
         waiting.pop().serve_held()
         if connection.is_stalled(now):
@@ -145,15 +142,15 @@ def test_what_was_credited_to_a_frame_does_not_shorten_the_time_of_the_next() ->
     sock = Pieces(data[:2000])
     connection = connection_on(sock, echo, 1024 * 1024)
     connection.processor.max_request_bytes = 1_000_000
-    connection._on_readable()
+    connection.reader.on_readable()
     for start in range(2000, len(data), 16_000):
         assert not connection.is_stalled(1)
         sock.pieces = [data[at : at + 1000] for at in range(start, min(start + 16_000, len(data)), 1000)]
         while sock.pieces:
-            connection._on_readable()
+            connection.reader.on_readable()
     assert b"".join(sock.sent) == data
     sock.pieces = [framed(b"next")[:5]]
-    connection._on_readable()
+    connection.reader.on_readable()
     assert not connection.is_stalled(2)
 
 
@@ -213,12 +210,12 @@ def test_small_slices_of_files_are_read_when_they_go_out(tmp_path: Path) -> None
     sock = Trickle(framed(b"x"))
     connection = connection_on(sock, handle)
     connection.processor.loop.add_writer = connection.processor.loop.remove_writer = lambda *_: None  # type: ignore[method-assign]
-    connection._on_readable()
+    connection.reader.on_readable()
     while connection.busy:
-        in_memory = sum(len(part) for part in connection._out if isinstance(part, bytes | memoryview))
-        assert connection._owed - connection.taken == in_memory
+        in_memory = sum(len(part) for part in connection.writer.out if isinstance(part, bytes | memoryview))
+        assert connection.writer._owed - connection.writer.taken == in_memory
         assert in_memory <= COPIED_BYTES + 2 * len(sizes)
-        connection._on_writable()
+        connection.writer.on_writable()
     assert b"".join(sock.sent) == b"".join(b"<" + data[:size] + b">" for size in sizes)
 
 
@@ -237,15 +234,15 @@ def test_a_client_that_takes_its_responses_is_held_up_by_the_broker() -> None:
     connection = connection_on(sock, lambda *_: answers.pop(0), 256 * 1024)
     connection.processor.max_request_bytes = 100_000
     connection.processor.loop.add_writer = lambda *_: None  # type: ignore[method-assign]
-    connection._on_readable()
-    assert connection.received > 0
-    assert not connection.is_held_up
+    connection.reader.on_readable()
+    assert connection.reader.received > 0
+    assert not connection.reader.is_held_up
     first.complete([memoryview(b"response")])
     assert connection.busy
-    assert connection.is_held_up
+    assert connection.reader.is_held_up
     # It takes nothing for longer than that.
     connection.processor.clock.monotonic = lambda: SHORTAGE_SECONDS + 1  # type: ignore[method-assign]
-    assert not connection.is_held_up
+    assert not connection.reader.is_held_up
 
 
 class Broken(Pieces):
@@ -276,7 +273,7 @@ def test_a_client_that_leaves_without_reading_its_answers_is_no_news(
         lambda *_, **fields: reported.append(fields["reason"]),
     )
     connection = connection_on(Broken(error), echo)
-    connection._on_readable()
+    connection.reader.on_readable()
     assert connection.closed
     assert reported == news
 
@@ -548,9 +545,9 @@ def test_requests_that_came_before_a_client_left_are_kept() -> None:
     assert not connection.has_left(), "what it has sent may matter"
     sock.pieces.insert(0, sent[3:])
     connection.end_long()
-    connection._on_readable()
+    connection.reader.on_readable()
     assert sock.sent == [sent]
-    connection._on_readable()
+    connection.reader.on_readable()
     assert connection.closed
 
 
@@ -575,7 +572,7 @@ def test_a_request_that_was_read_to_find_out_whether_its_client_has_left_is_serv
     waiting: list[Connection] = []
     backlog: Any = SimpleNamespace(is_long=False, late_after=-1.0, admit=lambda *_: False, add=waiting.append)
     connection.processor.backlog = backlog
-    connection._on_readable()
+    connection.reader.on_readable()
     assert not connection.has_left()
     backlog.late_after = float("inf")
     waiting.pop().serve_held()

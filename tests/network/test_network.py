@@ -17,9 +17,10 @@ from tests.support.waiting import until
 
 from ottla_broker import events
 from ottla_broker.log.files import Files, FileSlice
-from ottla_broker.network import connection as connection_module
+from ottla_broker.network import account as account_module
+from ottla_broker.network import answers as answers_module
 from ottla_broker.network import processor as processor_module
-from ottla_broker.network import request_memory as memory_module
+from ottla_broker.network import reader as reader_module
 from ottla_broker.network.acceptor import ListenError, open_listener
 from ottla_broker.network.connection import Connection
 from ottla_broker.network.pending_response import CloseConnection, PendingResponse
@@ -103,11 +104,11 @@ async def test_responses_that_come_together_do_not_make_a_turn_longer() -> None:
         c.send(*bodies)
         assert [await c.receive() for _ in bodies] == bodies
     # The backlog's turn may come before that which counts.
-    assert longest <= 2 * connection_module.REQUESTS_PER_TURN
+    assert longest <= 2 * reader_module.REQUESTS_PER_TURN
 
 
 async def test_a_turn_of_slow_requests_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(reader_module, "TURN_SECONDS", 0.0)
     turns = 0
     loop = asyncio.get_running_loop()
 
@@ -172,7 +173,7 @@ async def test_a_connection_with_many_parked_requests_is_not_read_from() -> None
 async def test_where_very_many_requests_wait_each_connection_has_a_few(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connection_module, "MOST_PARKED", 20)
+    monkeypatch.setattr(answers_module, "MOST_PARKED", 20)
     slots: list[PendingResponse] = []
 
     def handle(connection: Connection, frame: memoryview) -> Reply:
@@ -184,7 +185,7 @@ async def test_where_very_many_requests_wait_each_connection_has_a_few(
         clients = [await stack.enter_async_context(client(acceptor)) for _ in range(4)]
         for c in clients:
             c.send(*[b"x"] * 15)
-        few = connection_module.FEW_PARKED
+        few = answers_module.FEW_PARKED
         await until(lambda: len(slots) >= 20)
         for _ in range(20):
             await asyncio.sleep(0.002)
@@ -444,7 +445,7 @@ async def test_small_requests_never_wait_for_memory() -> None:
 
 
 async def test_stopped_requests_make_way_when_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_module, "SHORTAGE_SECONDS", 0.2)
+    monkeypatch.setattr(account_module, "SHORTAGE_SECONDS", 0.2)
     size = 600_000
     async with serving(echo, memory=1_500_000) as acceptor, AsyncExitStack() as stack:
         memory = acceptor.processors[0].memory
@@ -459,7 +460,7 @@ async def test_stopped_requests_make_way_when_memory_is_short(monkeypatch: pytes
 
 
 async def test_a_fast_beginning_gives_a_request_no_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "FRAME_SECONDS", 0.3)
+    monkeypatch.setattr(reader_module, "FRAME_SECONDS", 0.3)
     monkeypatch.setattr(processor_module, "LOOK_SECONDS", 0.05)
     async with serving(echo) as acceptor, client(acceptor) as stopped:
         stopped.writer.write(framed(b"z" * 900_000)[:-1])
@@ -467,7 +468,7 @@ async def test_a_fast_beginning_gives_a_request_no_more_time(monkeypatch: pytest
 
 
 async def test_a_request_that_keeps_the_least_rate_is_received(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "FRAME_SECONDS", 0.3)
+    monkeypatch.setattr(reader_module, "FRAME_SECONDS", 0.3)
     monkeypatch.setattr(processor_module, "LOOK_SECONDS", 0.05)
     data = framed(b"z" * 100_000)
     async with serving(echo) as acceptor, client(acceptor) as slow:
@@ -479,8 +480,8 @@ async def test_a_request_that_keeps_the_least_rate_is_received(monkeypatch: pyte
 
 @pytest.mark.parametrize("sent", [2, 1_000, 300_000])
 async def test_a_request_that_does_not_go_on_is_given_up(sent: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "FRAME_SECONDS", 0.2)
-    monkeypatch.setattr(connection_module, "LEAST_BYTES_PER_SECOND", 1 << 30)
+    monkeypatch.setattr(reader_module, "FRAME_SECONDS", 0.2)
+    monkeypatch.setattr(reader_module, "LEAST_BYTES_PER_SECOND", 1 << 30)
     monkeypatch.setattr(processor_module, "LOOK_SECONDS", 0.05)
     async with serving(echo) as acceptor, client(acceptor) as stalled, client(acceptor) as silent:
         silent.send(b"x")

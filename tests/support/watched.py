@@ -63,7 +63,7 @@ class WatchedBroker(BrokerProcess):
 
 
 def _measure(file: Path) -> None:
-    from ottla_broker.network.connection import Connection
+    from ottla_broker.network.reader import Reader
     from ottla_broker.network.tls_handshake import Handshake
     from ottla_broker.requests.dispatch import Dispatcher
 
@@ -100,7 +100,7 @@ def _measure(file: Path) -> None:
 
     # Where a client's bytes come first.
     Dispatcher.handle = measured(Dispatcher.handle)  # type: ignore[method-assign]
-    Connection._on_readable = measured(Connection._on_readable)  # type: ignore[method-assign]
+    Reader.on_readable = measured(Reader.on_readable)  # type: ignore[method-assign]
     Handshake._on_ready = measured(Handshake._on_ready)  # type: ignore[method-assign]
 
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from ottla_broker.clock import Clock
+from ottla_broker.network.account import Account, Closable
 
 SMALL_ANSWERS: Final = 16 * 1024
 """Up to this many bytes of a connection aren't counted."""
-LOOK_SECONDS: Final = 1.0
-LOOK_BYTES: Final = 256 * 1024
-"""While memory is short, a connection may be closed that takes fewer bytes than this in ``LOOK_SECONDS``."""
 
 
-class Holder(Protocol):
+class Holder(Closable, Protocol):
     """A connection with answers that its client hasn't taken."""
 
     @property
@@ -21,12 +19,8 @@ class Holder(Protocol):
         """The bytes of answers that the client has taken so far."""
         ...
 
-    def close(self, reason: str | None) -> None:
-        """Close the connection, which drops its answers."""
-        ...
 
-
-class AnswerMemory:
+class AnswerMemory(Account[Holder]):
     """Counts the bytes of answers in memory that wait for their clients. Owned by the loop thread.
 
     An answer is never held back, and slices of files take no memory. While more than the bound is counted, the
@@ -34,49 +28,36 @@ class AnswerMemory:
     memory of the others. Beyond twice the bound, those that hold the most are closed at once, however fast they read.
     """
 
+    TOO_SLOW = "it doesn't read its answers while the memory for answers is used up"
+
     def __init__(self, limit: int, clock: Clock) -> None:
-        self.limit = limit
-        self.used = 0
-        self._clock = clock
-        self._held: dict[Holder, int] = {}
-        # While memory is short: what each had taken at the last look.
-        self._seen: dict[Holder, int] | None = None
+        super().__init__(limit, clock)
         self._is_urgent = False
+
+    @property
+    def is_short(self) -> bool:
+        return self.used > self.limit
 
     def hold(self, owner: Holder, size: int) -> None:
         """``owner`` holds ``size`` bytes now."""
-        self.used += size - self._held.get(owner, 0)
+        self.used += size - self._sizes.get(owner, 0)
         if size:
-            self._held[owner] = size
+            self._sizes[owner] = size
         else:
-            self._held.pop(owner, None)
-        if self.used > self.limit:
-            if self._seen is None:
-                self._look()
+            self._sizes.pop(owner, None)
+        if self.is_short:
+            self._watch()
             if self.used > 2 * self.limit and not self._is_urgent:
                 self._is_urgent = True
                 self._clock.call_later(0, self._close_largest)
 
-    def _look(self) -> None:
-        self._seen = {each: each.taken for each in self._held}
-        self._clock.call_later(LOOK_SECONDS, self._close_slowest)
-
-    def _close_slowest(self) -> None:
-        seen, self._seen = self._seen or {}, None
-        progress = {each: each.taken - before for each, before in seen.items() if each in self._held}
-        for each in sorted(progress, key=progress.__getitem__):
-            if self.used <= self.limit or progress[each] >= LOOK_BYTES:
-                break
-            # Closing one may have closed others.
-            if each in self._held:
-                each.close("it doesn't read its answers while the memory for answers is used up")
-        if self.used > self.limit and self._seen is None:
-            self._look()
+    def _moved(self) -> dict[Holder, int]:
+        return {each: each.taken for each in self._sizes}
 
     def _close_largest(self) -> None:
         self._is_urgent = False
-        for each in sorted(self._held, key=self._held.__getitem__, reverse=True):
+        for each in sorted(self._sizes, key=self._sizes.__getitem__, reverse=True):
             if self.used <= 2 * self.limit:
                 break
-            if each in self._held:
+            if each in self._sizes:
                 each.close("its answers use up the memory for answers")

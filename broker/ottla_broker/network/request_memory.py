@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from ottla_broker.clock import Clock
+from ottla_broker.network.account import Account, Closable
 from ottla_broker.network.answer_memory import AnswerMemory
 
 LEAST_BOUND: Final = 256 * 1024 * 1024
@@ -18,12 +19,9 @@ def request_memory_bound(configured: int, largest_request: int) -> int:
 
 SMALL_FRAME: Final = 64 * 1024
 """A request of at most this many bytes never waits for memory."""
-SHORTAGE_SECONDS: Final = 1.0
-SHORTAGE_BYTES: Final = 256 * 1024
-"""While memory is short, a request may be closed that receives fewer bytes than this in ``SHORTAGE_SECONDS``."""
 
 
-class Receiver(Protocol):
+class Receiver(Closable, Protocol):
     """A connection that receives a large request."""
 
     @property
@@ -40,12 +38,8 @@ class Receiver(Protocol):
         """Called once after :meth:`RequestMemory.wait`, when asking again may succeed."""
         ...
 
-    def close(self, reason: str | None) -> None:
-        """Close the connection, which releases its buffer."""
-        ...
 
-
-class RequestMemory:
+class RequestMemory(Account[Receiver]):
     """Counts the buffers of requests that are being received. Owned by the loop thread.
 
     As in Kafka, a request may begin while the bound isn't reached, so that one larger than the bound is received too.
@@ -57,22 +51,19 @@ class RequestMemory:
         answers: the bytes of answers that clients don't take, with the same bound.
     """
 
+    TOO_SLOW = "its request arrives too slowly while the memory for requests is used up"
+
     def __init__(self, limit: int, clock: Clock) -> None:
-        self.limit = limit
+        super().__init__(limit, clock)
         self.answers = AnswerMemory(limit, clock)
-        self.used = 0
-        self._clock = clock
-        self._sizes: dict[Receiver, int] = {}
         # In the order they came.
         self._waiting: dict[Receiver, None] = {}
         # The connection that may grow beyond the bound.
         self._exempt: Receiver | None = None
-        # While memory is short: what each had received at the last look.
-        self._seen: dict[Receiver, int] | None = None
 
     def reserve(self, owner: Receiver, size: int, frame_size: int) -> bool:
         """Count in the first buffer of a request; ``False`` if the bound is reached and the request isn't small."""
-        if self.used >= self.limit:
+        if self.is_short:
             self._watch()
             if frame_size > SMALL_FRAME:
                 return False
@@ -82,7 +73,7 @@ class RequestMemory:
 
     def grow(self, owner: Receiver, size: int) -> bool:
         """Count in ``size`` more bytes for ``owner``, which has a buffer; ``False`` if it has to wait."""
-        if self.used >= self.limit and self._exempt is not owner:
+        if self.is_short and self._exempt is not owner:
             self._watch()
             if self._exempt is not None:
                 return False
@@ -96,11 +87,6 @@ class RequestMemory:
         self._waiting[owner] = None
         self.excuse(owner)
 
-    def excuse(self, owner: Receiver) -> None:
-        """Don't count this look against ``owner``, which the broker doesn't read from for a while."""
-        if self._seen is not None:
-            self._seen.pop(owner, None)
-
     def forget(self, owner: Receiver) -> None:
         """Withdraw :meth:`wait`."""
         del self._waiting[owner]
@@ -112,35 +98,16 @@ class RequestMemory:
         if self._exempt is owner:
             self._exempt = None
         for _ in range(len(self._waiting)):
-            if not self._waiting or (self.used >= self.limit and self._exempt is not None):
+            if not self._waiting or (self.is_short and self._exempt is not None):
                 return
             first = next(iter(self._waiting))
             del self._waiting[first]
             first.on_memory()
 
-    def _watch(self) -> None:
-        """Look at the requests' progress until memory isn't short."""
-        if self._seen is None:
-            self._look()
-
-    def _look(self) -> None:
-        self._seen = {each: each.received for each in self._sizes if self._can_progress(each)}
-        self._clock.call_later(SHORTAGE_SECONDS, self._close_slowest)
-
-    def _can_progress(self, owner: Receiver) -> bool:
-        return owner in self._sizes and owner not in self._waiting and not owner.is_held_up
-
-    def _close_slowest(self) -> None:
-        seen, self._seen = self._seen or {}, None
-        progress = {each: each.received - before for each, before in seen.items() if self._can_progress(each)}
-        for each in sorted(progress, key=progress.__getitem__):
-            if self.used < self.limit or progress[each] >= SHORTAGE_BYTES:
-                break
-            # Closing one may have closed others.
-            if each in self._sizes:
-                each.close("its request arrives too slowly while the memory for requests is used up")
-        if self.used >= self.limit and self._seen is None:
-            self._look()
+    def _moved(self) -> dict[Receiver, int]:
+        return {
+            each: each.received for each in self._sizes if each not in self._waiting and not each.is_held_up
+        }
 
 
 class BufferPool:
