@@ -105,6 +105,33 @@ def test_a_late_turn_serves_one_connection_of_each_client() -> None:
     assert not world.calls, "no turn is scheduled while turns are short"
 
 
+def test_a_late_turn_has_a_bound_however_many_clients_there_are() -> None:
+    world = World()
+    served = 0
+
+    def arrive(host: str) -> None:
+        """A client's bytes arrive; to serve them takes a millisecond."""
+        nonlocal served
+        connection: Any = SimpleNamespace(client_host=host, principal=ANONYMOUS)
+        now = world.clock.time
+        if now > world.backlog.late_after and not world.backlog.admit(connection, now):
+            world.add(host, host)
+        else:
+            served += 1
+            world.clock.time += TURN_SECONDS
+
+    clients = 200
+    for number in range(clients):
+        arrive(str(number))
+    assert served <= (LATE_SECONDS + MOST_SECONDS) / TURN_SECONDS + 2
+    waiting: list[str] = []
+    while turn := world.turn():
+        assert len(turn) <= MOST_SECONDS / TURN_SECONDS + 1
+        waiting += turn
+        world.clock.time += LATE_SECONDS
+    assert sorted(map(int, waiting)) == list(range(served, clients))
+
+
 def test_the_others_go_on_after_a_defect() -> None:
     world = World()
     defective: Any = SimpleNamespace(client_host="host", principal=ANONYMOUS, serve_held=lambda: 1 // 0)

@@ -6,7 +6,8 @@ more of them. They take as much time as everything else has taken meanwhile: a c
 waits for a turn or two, however many connections flood.
 
 Connections whose bytes have arrived are served at once, until a turn of the event loop has taken some milliseconds.
-From then on one connection of each client is; the others wait for their turn.
+From then on one connection of each client is, for some milliseconds more; the others wait for their turn. So a turn of
+the event loop has a bound however many clients there are.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ottla_broker.network.service import Known, Principal, client_of
 TURN_SECONDS: Final = 0.001
 """After this time a connection's turn ends."""
 MOST_SECONDS: Final = 0.01
-"""The longest time for which connections get turns one after another."""
+"""The longest time for which connections get turns one after another, and of a late turn."""
 LATE_SECONDS: Final = 0.005
 """A turn of the event loop that has taken longer is late."""
 MANY: Final = 32
@@ -68,14 +69,14 @@ class Backlog:
     def admit(self, connection: Waiting, now: float) -> bool:
         """Whether to serve a connection whose bytes have arrived after ``late_after``; otherwise it calls :meth:`add`.
 
-        Of each client, the first that asks in a late turn is admitted.
+        Of each client, the first that asks in a late turn is admitted, until the turn is ``MOST_SECONDS`` late.
         """
         if not self._scheduled:
             # While turns are short none is scheduled, so ``late_after`` may be of an earlier one.
             self._schedule(now)
             return True
         client = client_of(connection)
-        if client in self._served_late:
+        if client in self._served_late or now > self.late_after + MOST_SECONDS:
             return False
         self._served_late.add(client)
         return True
