@@ -118,7 +118,7 @@ clean:  ## remove the environment, caches and downloads, but no data
 # The environment. The install is editable, so only a change of pyproject.toml, or of what a compiler makes, needs
 # another one. The sources are compiled as pip compiles other packages: otherwise the first start would take three
 # times as long, and every start where PYTHONDONTWRITEBYTECODE is set.
-# The pipeline's loops are compiled by numba, which keeps them: otherwise several processes would begin with that.
+# The loops for JSON are compiled by numba, which keeps them: otherwise several processes would begin with that.
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "make: Ottla needs Python 3.11 or later on the PATH; or name one: make PYTHON=/path/to/python …" >&2; exit 1; }
 	@$(CHECK_PYTHON)
@@ -138,7 +138,7 @@ $(VENV)/.dev: $(BUILT_FROM) | $(BIN)/python
 	@echo "installing the development dependencies into $(VENV)"
 	@$(PIP) -e '.[dev]'
 	@$(BIN)/python -m compileall -q broker protocol client pipeline harness
-	@$(BIN)/python -c 'import ottla_pipeline.reading.kernels, ottla_pipeline.landing.parsing.kernels' 2>/dev/null || true
+	@$(BIN)/python -c 'import ottla_pipeline.landing.parsing.kernels' 2>/dev/null || true
 	@touch $(VENV)/.broker $@
 
 $(VENV)/.docs: $(VENV)/.dev

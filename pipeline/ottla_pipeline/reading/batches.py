@@ -1,16 +1,17 @@
 """Lists the batches in a run of bytes: where each begins, its offsets, and what decoding needs to know.
 
-The table has one row per batch and these columns, all int64. ``kernels.walk`` makes it or, without numba, this module.
+The table has one row per batch and these columns, all int64. The compiled record engine makes it or, where it is
+missing, this module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ottla_protocol.records.batch import HEADER_SIZE, MAGIC, CorruptRecordError, read_header
+from ottla_protocol.records.scan import module
 
 from .old_formats import is_message, rewrite
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     Octets: TypeAlias = NDArray[np.uint8]
     Table: TypeAlias = NDArray[np.int64]
-    Walk: TypeAlias = Callable[[Octets, int, int, int, int, Table], tuple[int, int, int, int]]
 
 AT: Final = 0
 SIZE: Final = 1
@@ -39,6 +39,7 @@ BROKEN: Final = 1
 DISORDER: Final = 2
 
 _ROWS: Final = 4096
+_MOST_OFFSET: Final = 2**63 - 1
 
 
 class Batches(NamedTuple):
@@ -55,9 +56,7 @@ class Batches(NamedTuple):
     problem: str | None
 
 
-def find_batches(
-    data: Octets, expected: int, end: int, walk: Walk | None = None, *, room: int = _ROWS
-) -> Batches:
+def find_batches(data: Octets, expected: int, end: int, *, room: int = _ROWS) -> Batches:
     """The batches at the start of ``data``. ``expected`` is the least valid offset of the first one.
 
     Messages of the formats 0 and 1 at the start become batches in a copy; ``size`` counts the messages' bytes. Where
@@ -65,9 +64,9 @@ def find_batches(
     """
     if is_message(data, 0):
         old = rewrite(data, end)
-        made = find_batches(as_octets(old.batches), expected, end, walk, room=room)
+        made = find_batches(as_octets(old.batches), expected, end, room=room)
         return made if made.problem is not None else made._replace(size=old.size, problem=old.problem)
-    walk = walk or _walk
+    walk = _walk if module is None else module.list_batches
     tables: list[Table] = []
     at = 0
     while True:
@@ -108,7 +107,7 @@ def _problem(data: Octets, at: int, expected: int) -> str:
 def _walk(
     data: Octets, at: int, stop: int, expected: int, end: int, table: Table
 ) -> tuple[int, int, int, int]:
-    """``kernels.walk`` in Python."""
+    """``list_batches`` in Python."""
     row = 0
     view = data.data
     while row < len(table) and expected < end and stop - at >= HEADER_SIZE:
@@ -119,7 +118,7 @@ def _walk(
         if header.size > stop - at:
             break
         base, last = header.base_offset, header.last_offset
-        if base < expected or last < base:
+        if base < expected or last < base or last >= _MOST_OFFSET:
             return row, at, expected, DISORDER
         table[row] = (
             at,

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _STEP: Final = 1 << 16
+_MAX_MILLIS: Final = (2**63 - 1) // 1000
+"""The most milliseconds that fit into 64 bits as microseconds."""
 
 
 def array(type_: pa.DataType, rows: int, *buffers: NDArray[Any] | None, nulls: int = 0) -> pa.Array:
@@ -42,6 +44,16 @@ def _text(text: str, rows: int) -> pa.Array:
 @lru_cache(maxsize=8)
 def _number(number: int, rows: int) -> pa.Array:
     return array(pa.int32(), rows, None, np.full(rows, number, np.int32))
+
+
+def micros(millis: NDArray[np.int64], into: NDArray[np.int64] | None = None) -> pa.Array:
+    """Milliseconds as microseconds; null where they don't fit into 64 bits. ``into`` may be their own memory."""
+    rows = len(millis)
+    if not rows or (millis.min() >= -_MAX_MILLIS and millis.max() <= _MAX_MILLIS):
+        return array(pa.timestamp("us", "UTC"), rows, None, np.multiply(millis, 1000, out=into))
+    fits = (millis >= -_MAX_MILLIS) & (millis <= _MAX_MILLIS)
+    bits = np.packbits(fits, bitorder="little")
+    return array(pa.timestamp("us", "UTC"), rows, bits, np.where(fits, millis, 0) * 1000, nulls=-1)
 
 
 def record_batch(columns: dict[str, pa.Array], wanted: tuple[str, ...]) -> pa.RecordBatch:

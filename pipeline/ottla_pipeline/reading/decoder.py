@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from .aborted import Chunk
     from .batches import Octets, Table
-    from .compiled import CompiledEngine
+    from .engine import Engine
     from .errors import LossKind
     from .plain import PlainEngine
     from .ranges import OffsetRange, ReadSettings
@@ -40,7 +40,7 @@ class Decoder:
         self,
         range: OffsetRange,
         settings: ReadSettings,
-        engine: CompiledEngine | PlainEngine,
+        engine: Engine | PlainEngine,
         set_aside: Callable[[CorruptBatch], None] | None,
     ) -> None:
         self._range = range

@@ -6,17 +6,18 @@ little-endian, the last filled up with zeros:
   hash(field)  = mix(n + LENGTH + sum of mix(word[i] + (i + 1) * STEP) over all words), NULL where it is null
   hash(record) = mix(mix(mix(offset + STEP) + hash(key)) + hash(value))
 
-The sum over the words lets short fields be hashed side by side and long ones a field at a time, both with numpy; where
-the compiled loops are loaded they do it. Nothing of it may change: checksums are kept in tables.
+The sum over the words lets short fields be hashed side by side and long ones a field at a time, both with numpy, where
+the compiled record engine is missing. Nothing of it may change: checksums are kept in tables.
 """
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+
+from ottla_protocol.records.scan import module
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -66,10 +67,9 @@ def _field(column: pa.Array) -> Words:
         if rows
         else np.zeros(1, np.int32)
     )
-    kernels: Any = sys.modules.get("ottla_pipeline.reading.kernels")
     hashes = np.empty(rows, np.uint64)
-    if kernels is not None:
-        kernels.hash_fields(data, edges, hashes)
+    if module is not None:
+        module.hash_fields(data, edges, hashes)
     else:
         _hash_fields(data, edges, hashes)
     if nulls is not None:
@@ -78,7 +78,7 @@ def _field(column: pa.Array) -> Words:
 
 
 def _hash_fields(data: NDArray[np.uint8], edges: NDArray[np.int32], hashes: Words) -> None:
-    """``kernels.hash_fields`` with numpy."""
+    """``hash_fields`` of the compiled engine, with numpy."""
     starts = edges[:-1].astype(np.int64)
     sizes = edges[1:].astype(np.int64) - starts
     sums = np.zeros(len(starts), np.uint64)

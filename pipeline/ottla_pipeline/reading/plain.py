@@ -1,13 +1,12 @@
-"""Decodes batches by ``ottla_protocol``, with numpy or record by record: for small reads and unusual batches.
+"""Decodes batches by ``ottla_client``, where the compiled record engine is missing, and those that it finds unusual.
 
-It defines what is accepted and refused: the compiled loops have to agree with it.
+It defines what is accepted and refused: ``engine`` has to agree with it.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,21 +15,16 @@ from ottla_protocol.records.batch import read_header
 from ottla_protocol.records.columns import decode_batches
 
 from .batches import AT
-from .columns import array, record_batch
+from .columns import micros, record_batch
 from .schema import HEADER_LIST
 
 if TYPE_CHECKING:
     from .batches import Octets, Table
     from .ranges import OffsetRange
 
-MAX_MILLIS = (2**63 - 1) // 1000
-"""The most milliseconds that fit into 64 bits as microseconds."""
-
 
 class PlainEngine:
     """Decodes groups of batches. A group has one timestamp type."""
-
-    walk = None
 
     def __init__(self, range: OffsetRange, wanted: tuple[str, ...]) -> None:
         self._range = range
@@ -62,17 +56,7 @@ class PlainEngine:
     def _typed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = {name: batch.column(name) for name in batch.schema.names}
         if "timestamp" in self._wanted:
-            columns["timestamp"] = _micros(columns["timestamp"])
+            columns["timestamp"] = micros(columns["timestamp"].view(pa.int64()).to_numpy())
         if "headers" in self._wanted:
             columns["headers"] = columns["headers"].cast(HEADER_LIST)
         return record_batch(columns, self._wanted)
-
-
-def _micros(millis: pa.Array) -> pa.Array:
-    """Milliseconds as microseconds; null where they don't fit into 64 bits."""
-    numbers = np.frombuffer(millis.buffers()[1], np.int64)[millis.offset : millis.offset + len(millis)]
-    fits = (numbers >= -MAX_MILLIS) & (numbers <= MAX_MILLIS)
-    if fits.all():
-        return array(pa.timestamp("us", "UTC"), len(numbers), None, numbers * 1000)
-    bits = np.packbits(fits, bitorder="little")
-    return array(pa.timestamp("us", "UTC"), len(numbers), bits, np.where(fits, numbers, 0) * 1000, nulls=-1)

@@ -11,7 +11,6 @@ from .errors import CorruptData, ReadError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .batches import Walk
     from .decoder import Decoder
     from .errors import CorruptBatch
     from .ranges import OffsetRange, ReadSettings
@@ -33,28 +32,26 @@ def read(
     if range.start == range.end:
         return
     from .decoder import Decoder
-    from .engines import engine_for
+    from .engine import Engine
     from .wire import read_wire
 
-    engine = engine_for(range, settings.columns)
+    engine = Engine(range, settings.columns)
     decoder = Decoder(range, settings, engine, set_aside if settings.on_corrupt == "deadletter" else None)
     if settings.segments == "always" or (settings.segments == "auto" and range.segments is not None):
-        yield from _from_segments(range, settings, decoder, engine.walk)
+        yield from _from_segments(range, settings, decoder)
     if decoder.position < range.end and settings.segments != "always":
-        for chunk in read_wire(range, settings, decoder.position, engine.walk, decoder.lost):
+        for chunk in read_wire(range, settings, decoder.position, decoder.lost):
             yield from decoder.rows(chunk)
 
 
-def _from_segments(
-    range: OffsetRange, settings: ReadSettings, decoder: Decoder, walk: Walk | None
-) -> Iterator[pa.RecordBatch]:
+def _from_segments(range: OffsetRange, settings: ReadSettings, decoder: Decoder) -> Iterator[pa.RecordBatch]:
     """Rows from segment files; unless ``segments`` is ``always``, it stops where they can't be read further."""
     from .folder import NotHere, Unsure
     from .segments import read_segments
 
     alone = settings.segments == "always"
     try:
-        for chunk in read_segments(range, settings, range.start, walk, decoder.lost):
+        for chunk in read_segments(range, settings, range.start, decoder.lost):
             yield from decoder.rows(chunk, sure=alone)
         decoder.done()
     except (NotHere, Unsure) as why:

@@ -23,7 +23,6 @@ from .errors import CorruptData
 from .folder import Folder, Unsure
 
 if TYPE_CHECKING:
-    from .batches import Walk
     from .errors import LossKind
     from .ranges import OffsetRange, ReadSettings
 
@@ -87,9 +86,7 @@ class Segment:
             raise Unsure(f"segment {self.base} can't be read: {error.strerror}") from None
 
 
-def read_segments(
-    range: OffsetRange, settings: ReadSettings, start: int, walk: Walk | None, lost: Lost
-) -> Iterator[Chunk]:
+def read_segments(range: OffsetRange, settings: ReadSettings, start: int, lost: Lost) -> Iterator[Chunk]:
     """As ``wire.read_wire``. A chunk is valid until the next one is requested, which overwrites its bytes.
 
     Raises NotHere before the first chunk, Unsure if the files don't show how the log goes on, and CorruptData.
@@ -103,7 +100,7 @@ def read_segments(
             least = bases.bases[first] if bases.bases else 0
             entries = folder.aborted(tuple(base for base in bases.with_aborted if base >= least))
             aborted = [each for each in entries if (each.last or 0) >= start and each.first < range.end]
-        yield from _Reader(folder, range, settings, start, walk, lost, aborted).chunks()
+        yield from _Reader(folder, range, settings, start, lost, aborted).chunks()
 
 
 class _Reader:
@@ -115,14 +112,12 @@ class _Reader:
         range: OffsetRange,
         settings: ReadSettings,
         start: int,
-        walk: Walk | None,
         lost: Lost,
         aborted: list[Aborted],
     ) -> None:
         self._folder = folder
         self._range = range
         self._position = start
-        self._walk = walk
         self._lost = lost
         self._aborted = aborted
         self._alone = settings.segments == "always"
@@ -149,7 +144,7 @@ class _Reader:
         expected = -1
         while self._position < self._range.end:
             data = segment.read(buffer)
-            found = find_batches(as_octets(data), expected, self._range.end, self._walk)
+            found = find_batches(as_octets(data), expected, self._range.end)
             if len(found.table):
                 buffer = self._buffer
                 segment.at += found.size

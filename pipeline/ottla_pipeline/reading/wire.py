@@ -36,7 +36,6 @@ from .errors import CorruptData, ReadError
 from .options import DEFAULT_API_TIMEOUT, cluster_options, number
 
 if TYPE_CHECKING:
-    from .batches import Walk
     from .errors import LossKind
     from .ranges import OffsetRange, ReadSettings
 
@@ -61,16 +60,14 @@ _UNKNOWN: Final = frozenset(
 )
 
 
-def read_wire(
-    range: OffsetRange, settings: ReadSettings, start: int, walk: Walk | None, lost: Lost
-) -> Iterator[Chunk]:
+def read_wire(range: OffsetRange, settings: ReadSettings, start: int, lost: Lost) -> Iterator[Chunk]:
     """The chunks with the range's records from ``start`` on; the first and last may hold others.
 
     ``lost`` is called for records that are gone, and raises unless the read may go on without them. Raises ReadError.
     """
     runner = Runner("ottla-read")
     try:
-        wire = runner.call(_opened(range, settings, start, walk, lost))
+        wire = runner.call(_opened(range, settings, start, lost))
         try:
             while (chunk := runner.call(wire.next())) is not None:
                 yield chunk
@@ -82,12 +79,10 @@ def read_wire(
         runner.stop(5.0)
 
 
-async def _opened(
-    range: OffsetRange, settings: ReadSettings, start: int, walk: Walk | None, lost: Lost
-) -> Wire:
+async def _opened(range: OffsetRange, settings: ReadSettings, start: int, lost: Lost) -> Wire:
     options = {"client_id": "ottla-pipeline", **cluster_options(settings.client)}
     cluster = Cluster(settings.bootstrap_servers, ConnectionSettings(**options))
-    wire = Wire(cluster, range, settings, start, walk, lost)
+    wire = Wire(cluster, range, settings, start, lost)
     await cluster.start(Deadline(cluster.request_timeout))
     wire.begin()
     return wire
@@ -102,14 +97,12 @@ class Wire:
         range: OffsetRange,
         settings: ReadSettings,
         start: int,
-        walk: Walk | None,
         lost: Lost,
     ) -> None:
         self._cluster = cluster
         self._range = range
         self._settings = settings
         self._partition = TopicPartition(range.topic, range.partition)
-        self._walk = walk
         self._lost = lost
         self._position = start
         self._bytes_read = 0
@@ -259,7 +252,7 @@ class Wire:
         self._empty = 0
         first = self._position
         data = as_octets(answer.records)
-        found = find_batches(data, -1, self._range.end, self._walk)
+        found = find_batches(data, -1, self._range.end)
         if not len(found.table) and found.problem is None:
             found = found._replace(problem=_not_a_batch(found))
         elif found.problem is None and found.expected > answer.high_watermark:

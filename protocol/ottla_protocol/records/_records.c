@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Raised whenever arguments or results change, so that walk.py never uses a stale binary. */
-#define INTERFACE 2
+#define INTERFACE 3
 
 /* The same numbers as in scan.py. MORE is none of its reasons: a record goes on behind the data. */
 enum { FINE, CUT, NUMBER, LENGTH, FIELD, HEADERS, HEADER, ENDS, TRAILING, TIMESTAMP, FOUND, MORE };
@@ -767,7 +767,10 @@ static PyType_Spec renumber_spec = {
     "ottla_protocol.records._records.Renumber", sizeof(RenumberObject), 0, Py_TPFLAGS_DEFAULT, renumber_slots,
 };
 
+#include "_columns.c"
+
 static PyMethodDef methods[] = {
+    COLUMN_METHODS,
     {"scan", py_scan, METH_VARARGS,
      "scan(data, start, end, first, count, base_timestamp, earliest, latest, keys): see scan.py"},
     {NULL, NULL, 0, NULL},

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-_INTERFACE: Final = 2
+_INTERFACE: Final = 3
 """What ``_records`` must offer; a binary from other sources isn't used."""
 _RECORDS_A_TURN: Final = 256
 MOST_REFUSED: Final = 1000

@@ -20,15 +20,22 @@ from ottla_pipeline.landing.parsing.flat import FlatParser
 from ottla_pipeline.landing.parsing.json import JsonParser
 from ottla_pipeline.landing.parsing.malformed import Malformed
 from ottla_pipeline.landing.schema import from_ddl
-from ottla_pipeline.reading import compiling
 
-pytest.importorskip("ottla_pipeline.reading.kernels")
+pytest.importorskip("ottla_pipeline.landing.parsing.kernels")
 
 SCHEMA = from_ddl(
     "t TINYINT, s SMALLINT, i INT, l BIGINT, f FLOAT, d DOUBLE, b BOOLEAN, x STRING, "
     "ts TIMESTAMP, local TIMESTAMP_NTZ, day DATE, `a rather long näme of a column` STRING"
 )
 PARSER, GROWING = JsonParser(SCHEMA), JsonParser(SCHEMA, grow=True)
+
+
+MANY = flat.WORTH_LOADING
+
+
+@pytest.fixture(autouse=True)
+def worth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flat, "_objects", flat.WORTH_LOADING)
 
 
 def array(values: Sequence[bytes | None]) -> pa.Array:
@@ -84,7 +91,7 @@ def alike(one: Parsed, other: Parsed) -> None:
 
 def is_odd(value: bytes, schema: str = "", *, known_alone: bool = False) -> bool:
     columns = from_ddl(schema) if schema else SCHEMA
-    parser = FlatParser.of(columns)
+    parser = FlatParser.of(columns, MANY)
     assert parser is not None
     table, odd = parser.parse(array([value]), known_alone=known_alone)
     assert len(table) + len(odd) == 1
@@ -255,13 +262,13 @@ def test_what_is_odd() -> None:
 def test_columns_that_are_not_for_it() -> None:
     for ddl in ("i INT, x DECIMAL(10, 2)", "i ARRAY<INT>", "x STRUCT<y: INT>", '`a"b` INT', "`a\\b` INT"):
         schema = from_ddl(ddl)
-        assert FlatParser.of(schema) is None
+        assert FlatParser.of(schema, MANY) is None
         same(JsonParser(schema), [b'{"i":1}', b"", b'{"x":null}', b'{"a\\"b":1,"a\\\\b":2}'])
 
 
 def test_too_many_columns_to_look_through() -> None:
     schema = from_ddl(", ".join(f"c{n} INT" for n in range(301)))
-    assert FlatParser.of(schema) is None
+    assert FlatParser.of(schema, MANY) is None
     assert not is_odd(b'{"c299":1,"c0":2}', ", ".join(f"c{n} INT" for n in range(300)))
 
 
@@ -296,18 +303,20 @@ def test_fields_in_any_order() -> None:
 
 
 def test_without_the_loops(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    def made() -> Any:
-        return FlatParser.of(SCHEMA)
+    def made(objects: int = flat.WORTH_LOADING) -> Any:
+        return FlatParser.of(SCHEMA, objects)
 
     assert made() is not None
-    with monkeypatch.context() as patch:
-        patch.setattr(flat, "compiled_already", lambda: False)
-        assert made() is None
+    monkeypatch.setattr(flat, "_objects", 0)
+    assert made(flat.WORTH_LOADING - 1) is None
+    assert made(1) is not None
     monkeypatch.setattr(flat, "_kernels", flat._kernels.__wrapped__)
     with monkeypatch.context() as patch:
         patch.setattr(sys, "byteorder", "big")
         assert made() is None
     with monkeypatch.context() as patch:
+        from ottla_pipeline.landing.parsing import compiling
+
         patch.setattr(compiling, "uncached", {"decode"})
         assert made() is None
     monkeypatch.setitem(sys.modules, "ottla_pipeline.landing.parsing.kernels", None)
@@ -315,3 +324,22 @@ def test_without_the_loops(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCa
     assert made() is None
     assert "JSON is parsed several times slower without it" in caplog.text
     same(JsonParser(SCHEMA), [b'{"i":1}'])
+
+
+def test_no_place_for_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numba refuses to compile then; without the cache it does."""
+    from ottla_pipeline.landing.parsing import compiling
+
+    asked: list[bool] = []
+
+    def njit(*signature: Any, cache: bool = False, **options: Any) -> Any:
+        asked.append(cache)
+        if cache:
+            raise RuntimeError("cannot cache function: no locator available")
+        return lambda function: function
+
+    monkeypatch.setattr(compiling, "njit", njit)
+    monkeypatch.setattr(compiling, "uncached", set())
+    assert compiling.compiled(int)(len) is len
+    assert compiling.uncached == {"len"}
+    assert asked == [True, False]

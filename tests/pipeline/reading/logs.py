@@ -14,6 +14,7 @@ from ottla_pipeline.reading import CorruptBatch, OffsetRange, ReadSettings, Segm
 from ottla_pipeline.reading.aborted import Aborted, Chunk
 from ottla_pipeline.reading.batches import as_octets, find_batches
 from ottla_pipeline.reading.decoder import Decoder
+from ottla_pipeline.reading.engine import Engine
 from ottla_pipeline.reading.plain import PlainEngine
 from ottla_protocol.records.batch import iter_headers
 from ottla_protocol.records.record import Record, decode_records, encode_batch
@@ -28,11 +29,7 @@ def settings(**options: Any) -> ReadSettings:
 
 
 def engine(name: str, range: OffsetRange, columns: tuple[str, ...] = ALL) -> Any:
-    if name == "plain":
-        return PlainEngine(range, columns)
-    from ottla_pipeline.reading.compiled import CompiledEngine
-
-    return CompiledEngine(range, columns)
+    return (PlainEngine if name == "plain" else Engine)(range, columns)
 
 
 def decode(
@@ -48,7 +45,7 @@ def decode(
     chosen = settings(**options)
     using = engine(way, range, chosen.columns)
     decoder = Decoder(range, chosen, using, None if set_aside is None else set_aside.append)
-    found = find_batches(as_octets(data), -1, range.end, using.walk)
+    found = find_batches(as_octets(data), -1, range.end)
     batches = list(decoder.rows(Chunk(found, aborted)))
     for batch in batches:
         batch.validate(full=True)

@@ -71,12 +71,12 @@ def test_it_never_changes() -> None:
 
 @given(st.lists(fields, max_size=10))
 def test_numpy_and_the_compiled_loop_agree(values: list[bytes | None]) -> None:
-    kernels = pytest.importorskip("ottla_pipeline.reading.kernels")
+    module = pytest.importorskip("ottla_protocol.records._records")
     import numpy as np
 
     data = np.frombuffer(b"".join(value or b"" for value in values), np.uint8)
     edges = np.cumsum([0, *(len(value or b"") for value in values)]).astype(np.int32)
     one, other = np.empty(len(values), np.uint64), np.empty(len(values), np.uint64)
-    kernels.hash_fields(data, edges, one)
+    module.hash_fields(data, edges, one)
     _hash_fields(data, edges, other)
     assert one.tolist() == other.tolist()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from tests.pipeline.reading.logs import ALL, TIME, batch, decode, expected, rows
 from tests.support.depth import examples
 
 from ottla_pipeline.reading import CorruptBatch, CorruptData, DataLoss, OffsetRange
+from ottla_pipeline.reading import batches as batches_module
 from ottla_pipeline.reading.aborted import Aborted
 from ottla_pipeline.reading.batches import as_octets, find_batches
 from ottla_protocol.records.batch import (
@@ -290,9 +293,11 @@ def test_records_written_in_place_of_lost_ones(way: str) -> None:
 
 @given(st.binary(max_size=300), st.booleans())
 def test_both_walks_agree_on_any_bytes(junk: bytes, behind: bool) -> None:
-    kernels = pytest.importorskip("ottla_pipeline.reading.kernels")
     data = as_octets(bytes(batch(0, 3)) + junk if behind else junk) if behind or junk else as_octets(b"\0")
-    one, other = find_batches(data, -1, 100), find_batches(data, -1, 100, kernels.walk)
+    with pytest.MonkeyPatch.context() as patch:
+        one = find_batches(data, -1, 100)
+        patch.setattr(batches_module, "module", None)
+        other = find_batches(data, -1, 100)
     assert one.table.tolist() == other.table.tolist()
     assert one[2:] == other[2:]
 
@@ -323,3 +328,19 @@ def test_pieces_of_arrow_stand_alone() -> None:
 
 def as_expected(record: Record) -> tuple[Any, ...]:
     return (record.offset, record.timestamp * 1000, record.key, record.value, ())
+
+
+def test_what_importing_costs() -> None:
+    """Spark imports every package like this one in each worker; neither numpy nor numba is needed to plan."""
+    program = (
+        "import sys, ottla_pipeline.reading as reading;"
+        "reading.OffsetRange('t', '', 0, 0, 1); reading.ReadSettings('h:1');"
+        "print([name for name in ('numpy', 'pyarrow', 'numba', 'ottla_client') if name in sys.modules])"
+    )
+    path = [each for each in sys.path if each]
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}; {program}"],
+        capture_output=True,
+        text=True,
+    )
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")

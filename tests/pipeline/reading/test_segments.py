@@ -234,7 +234,7 @@ def test_aborted_records_and_markers_are_passed_over(log: LogFolder) -> None:
 def chunks(log: LogFolder, range: OffsetRange, **given: Any) -> Iterator[list[int]]:
     """First offset and the one behind each chunk; a small window makes many."""
     wanted = options(segments=given.pop("segments", "always"), fetch_bytes=500, **given)
-    for chunk in read_segments(range, wanted, range.start, None, lambda *what: None):
+    for chunk in read_segments(range, wanted, range.start, lambda *what: None):
         table = chunk.found.table
         yield [int(table[0, 2]), int(table[-1, 3]) + 1]
 

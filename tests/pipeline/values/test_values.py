@@ -29,7 +29,7 @@ from ottla_pipeline.landing.job_plan import table_of
 from ottla_pipeline.landing.settings import Landing
 from ottla_pipeline.landing.tables import FORMATS
 
-pytest.importorskip("ottla_pipeline.reading.kernels")
+pytest.importorskip("ottla_pipeline.landing.parsing.kernels")
 
 VALUES = int(os.environ.get("OTTLA_VALUES", "20000"))
 SEED = int(os.environ.get("OTTLA_FAULT_SEED", "26"))

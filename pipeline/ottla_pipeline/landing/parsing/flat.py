@@ -1,7 +1,7 @@
 """Parses JSON objects of plain values by compiled loops, straight into columns.
 
-It is several times as fast as Arrow's reader, to which it leaves unusual records. It is used if numba was loaded to
-read the records (see ``reading.engines`` and docs/decisions/0008).
+It is several times as fast as Arrow's reader, to which it leaves unusual records. It is used once a process has parsed
+enough objects to make up for loading numba (see docs/decisions/0008).
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 from ottla_pipeline.landing.parsing.base import check_text
 from ottla_pipeline.landing.parsing.malformed import Malformed
 from ottla_pipeline.reading.columns import array
-from ottla_pipeline.reading.engines import compiled_already
 
 log = logging.getLogger("ottla_pipeline")
 
 _CELLS: Final = 1 << 20
 """Values that are parsed at a time: 9 MB."""
+WORTH_LOADING: Final = 100_000
+"""With fewer objects, loading the loops (0.4 s per process) takes longer than Arrow does."""
 _MOST: Final = 300
 """Most columns: a field that isn't where it is expected is searched among all of them."""
 
@@ -51,9 +52,9 @@ class FlatParser:
         self._cells = np.empty((len(names), 0), np.int64)
 
     @classmethod
-    def of(cls, schema: pa.Schema) -> Self | None:
-        """The parser for ``schema``; None if the loops don't support it or aren't loaded."""
-        kernels = _kernels() if compiled_already() else None
+    def of(cls, schema: pa.Schema, objects: int) -> Self | None:
+        """The parser for ``schema``, for so many objects at first; None if the loops don't fit or aren't worth it."""
+        kernels = _kernels() if _worth(objects) else None
         if kernels is None:
             return None
         kinds = [_kind(kernels, one.type) for one in schema]
@@ -164,13 +165,23 @@ def _patterns(names: list[bytes]) -> tuple[NDArray[np.uint64], NDArray[np.int64]
     return np.stack([texts, masks], axis=2).reshape(len(names), -1), sizes
 
 
+_objects = 0
+
+
+def _worth(objects: int) -> bool:
+    """Whether this process has had enough objects to parse, with these."""
+    global _objects
+    _objects += objects
+    return _objects >= WORTH_LOADING
+
+
 @cache
 def _kernels() -> ModuleType | None:
     if sys.byteorder != "little":
         # The loops read eight bytes as one little-endian number.
         return None
     try:
-        from ottla_pipeline.reading import compiling
+        from ottla_pipeline.landing.parsing import compiling
 
         if compiling.uncached:
             # Without a cache, compiling takes as long as Arrow needs for millions of records.

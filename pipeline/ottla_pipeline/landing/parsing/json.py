@@ -58,7 +58,7 @@ class JsonParser:
         if values.null_count:
             values = pc.fill_null(values, b"{}")
         if self._flat is None:
-            self._flat = FlatParser.of(self.schema)
+            self._flat = FlatParser.of(self.schema, len(values))
         pieces = Pieces(values, self.schema, self._suspects)
         places = np.arange(len(values), dtype=np.int64)
         if self._flat is not None:

@@ -10,17 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ottla_pipeline.landing.parsing.tokens import (
-    HIGH,
-    code_point,
-    pass_number,
-    pass_space,
-    pass_text,
-    pass_value,
-    pass_word,
-    simple_escape,
-)
-from ottla_pipeline.reading.compiling import (
+from ottla_pipeline.landing.parsing.compiling import (
     DATA,
     EDGES,
     INT32S,
@@ -35,6 +25,16 @@ from ottla_pipeline.reading.compiling import (
     octet,
     types,
     word,
+)
+from ottla_pipeline.landing.parsing.tokens import (
+    HIGH,
+    code_point,
+    pass_number,
+    pass_space,
+    pass_text,
+    pass_value,
+    pass_word,
+    simple_escape,
 )
 
 WHOLE: Final = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ottla_pipeline.reading.compiling import inlined, lowest_bit, merged, octet, types, word
+from ottla_pipeline.landing.parsing.compiling import inlined, lowest_bit, merged, octet, types, word
 
 # The same bits in all eight bytes of a word.
 HIGH: Final = types.uint64(0x8080808080808080)

@@ -1,6 +1,6 @@
-"""Compiles loops by numba, for the modules that have some: ``kernels`` here and in the parsing of values.
+"""Compiles the loops of ``kernels`` by numba.
 
-Only those modules import it: importing numba takes 0.3 s, and compiling takes some seconds, once per machine if a cache
+Only that module imports it: importing numba takes 0.3 s, and compiling takes some seconds, once per machine if a cache
 can be written. Numba renews a cached loop only when the loop's own file changes. So a loop's callees are in the same
 file, except for those at the end of this one.
 """
@@ -118,3 +118,9 @@ def lowest_bit(typing: Any, number: Any) -> Any:
         return builder.cttz(arguments[0], cgutils.false_bit)
 
     return types.int64(types.uint64), generate
+
+
+@compiled(types.int64)
+def _probe(number: int) -> int:
+    """Shows, before the others are compiled, whether there is a cache."""
+    return number
