@@ -97,7 +97,8 @@ class Connection:
     def on_response_ready(self) -> None:
         """Send the responses that are ready, up to the first that is pending."""
         self.answers.send_ready()
-        self.reader.hold_or_resume()
+        if self.answers.pending or not self.reader.reading:
+            self.reader.hold_or_resume()
 
     def on_written(self) -> None:
         """Called when responses wait in the writer, or some of those that waited have gone out."""
