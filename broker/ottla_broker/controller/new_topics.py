@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla_broker.controller.api import NewTopic
+from ottla_broker.controller.api import ZERO_ID, CreatedTopic, NewTopic
 from ottla_broker.controller.config_admin import check_topic
-from ottla_broker.controller.validation import check_topic_name
+from ottla_broker.controller.validation import Collisions, check_batch_size, check_topic_name
 from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC, SHARE_STATE_TOPIC, TRANSACTION_TOPIC
 from ottla_broker.store.keys import encode_uuid, new_uuid
+from ottla_broker.tasks import unhurried
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.partitioning import LAG_TOPIC
 
@@ -20,6 +22,74 @@ if TYPE_CHECKING:
     from ottla_broker.log.config import LogConfig
 
 PROHIBITED_TOPIC: Final = "__cluster_metadata"
+_MANY: Final = 16
+"""Partitions of a new topic after which others get their turn on the event loop."""
+
+
+class PlannedTopic(NamedTuple):
+    """A topic that can be created. ``configs`` are its own settings, ``in_force`` the log's with them."""
+
+    name: str
+    id: bytes
+    assignments: Mapping[int, Sequence[int]]
+    configs: dict[str, str]
+    in_force: LogConfig
+
+
+async def plan_topics(
+    topics: Sequence[NewTopic],
+    config: BrokerConfig,
+    random: Random,
+    assign: Callable[[NewTopic], Mapping[int, Sequence[int]]],
+    *,
+    known: Collection[str],
+    doomed: Collection[str],
+    validate_only: bool,
+) -> tuple[list[CreatedTopic], dict[int, PlannedTopic]]:
+    """Work out the topics of one request, with Kafka's checks in Kafka's order.
+
+    ``assign`` chooses replicas, or raises KafkaError. ``doomed`` are topics whose deletion isn't finished; ``known``
+    are all that exist, with or without those.
+
+    Returns each topic's outcome, and those that can be created, by their place in the request.
+    """
+    outcomes: list[CreatedTopic] = []
+    planned: dict[int, PlannedTopic] = {}
+    names: set[str] = set()
+    taken = Collisions(known)
+    partitions = 0
+    async for at, topic in unhurried(enumerate(topics)):
+        name = topic.name
+        try:
+            if (name in known and name not in doomed) or name in names:
+                raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+            check_no_nulls(topic)
+            assignments = assign(topic)
+            check_new_name(name)
+            if name in doomed:
+                raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion.")
+            taken.check(name)
+            configs, in_force = check_new_configs(config, name, topic.configs)
+            check_batch_size(partitions + len(assignments))
+        except KafkaError as error:
+            outcomes.append(CreatedTopic(error.code, error.message, name=name))
+            continue
+        names.add(name)
+        taken.add(name)
+        partitions += len(assignments)
+        planned[at] = plan = PlannedTopic(name, new_topic_id(random), assignments, configs, in_force)
+        outcomes.append(
+            CreatedTopic(
+                name=name,
+                topic_id=ZERO_ID if validate_only else plan.id,
+                num_partitions=len(assignments),
+                replication_factor=len(next(iter(assignments.values()))),
+                configs=configs,
+            )
+        )
+        if len(assignments) > _MANY:
+            await asyncio.sleep(0)
+    return outcomes, planned
 
 
 def new_topic_id(random: Random) -> bytes:

@@ -43,21 +43,14 @@ from ottla_broker.controller.bootstrap import (
 )
 from ottla_broker.controller.config_admin import ConfigAdmin, entity_of, outcome_of
 from ottla_broker.controller.new_topics import (
-    check_new_configs,
-    check_new_name,
-    check_no_nulls,
+    PlannedTopic,
     new_topic_id,
     new_topic_on_first_use,
+    plan_topics,
 )
 from ottla_broker.controller.producer_ids import ProducerIds, allocate_block
 from ottla_broker.controller.stored_passwords import StoredPasswords
-from ottla_broker.controller.validation import (
-    Collisions,
-    assignments_of,
-    assignments_of_more,
-    check_batch_size,
-    check_reassignment,
-)
+from ottla_broker.controller.validation import assignments_of, assignments_of_more, check_reassignment
 from ottla_broker.events import get_logger
 from ottla_broker.log.config import LogConfig
 from ottla_broker.metadata.cache import MetadataCache, PartitionInfo, TopicInfo
@@ -229,81 +222,59 @@ class StandaloneController(ConfigAdmin):
             return await self._create(topics, validate_only)
 
     async def _create(self, topics: Sequence[NewTopic], validate_only: bool) -> list[CreatedTopic]:
-        outcomes: list[CreatedTopic] = []
+        names = {topic.name for topic in self._metadata.topics()}
+        outcomes, planned = await plan_topics(
+            topics,
+            self._config,
+            self._random,
+            self._assign,
+            known=names,
+            # In the store, but not in use.
+            doomed={
+                topic.name
+                for topic in topics
+                if topic.name not in names and await self._store.exists(TopicNode.path(topic.name))
+            },
+            validate_only=validate_only,
+        )
+        if validate_only:
+            return outcomes
         operations: list[Operation] = []
-        made: list[TopicInfo] = []
-        partitions = 0
-        names: set[str] = set()
-        taken = Collisions(topic.name for topic in self._metadata.topics())
-        async for topic in unhurried(topics):
+        made: dict[int, TopicInfo] = {}
+        async for at, plan in unhurried(planned.items()):
             try:
-                info = await self._plan(topic, names, taken)
-                check_batch_size(partitions + len(info.partitions))
-            except KafkaError as error:
-                outcomes.append(CreatedTopic(error.code, error.message, name=topic.name))
-                continue
-            names.add(topic.name)
-            taken.add(topic.name)
-            made.append(info)
-            partitions += len(info.partitions)
-            outcomes.append(
-                CreatedTopic(
-                    name=topic.name,
-                    topic_id=ZERO_ID if validate_only else info.topic_id,
-                    num_partitions=len(info.partitions),
-                    replication_factor=len(info.partitions[0].replicas),
-                    configs=info.configs,
-                )
-            )
-            if len(info.partitions) > _SLICE:
-                await asyncio.sleep(0)
-            operations += topic_store.creation(
-                info.name,
-                info.topic_id,
-                {p.index: p.replicas for p in info.partitions.values()},
-                info.configs,
-            )
-            state = self._state_of(info.partitions[0].leader_epoch)
-            indexes = iter(info.partitions)
-            while some := tuple(islice(indexes, _PORTION)):
-                operations += topic_store.partition_creation(info.name, some, state)
-                if len(some) == _PORTION:
-                    await asyncio.sleep(0)
-        if made and not validate_only:
-            failures = await self._commit_creation(operations, made)
-            outcomes = [
-                CreatedTopic(failures[o.name].code, failures[o.name].message, name=o.name)
-                if o.error is ErrorCode.NONE and o.name in failures
-                else o
-                for o in outcomes
-            ]
+                made[at] = await self._add_operations(plan, operations)
+            except BadNodeError as error:
+                outcomes[at] = CreatedTopic(ErrorCode.UNKNOWN_SERVER_ERROR, str(error), name=plan.name)
+        if made:
+            failures = await self._commit_creation(operations, list(made.values()))
+            for at, info in made.items():
+                if (failure := failures.get(info.name)) is not None:
+                    outcomes[at] = CreatedTopic(failure.code, failure.message, name=info.name)
         return outcomes
 
-    async def _plan(self, topic: NewTopic, planned: set[str], taken: Collisions) -> TopicInfo:
-        """Work out a new topic. Raises KafkaError if it can't be created."""
-        name = topic.name
-        if name in self._metadata or name in planned:
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        check_no_nulls(topic)
+    def _assign(self, topic: NewTopic) -> Mapping[int, Sequence[int]]:
+        """The replicas of a new topic's partitions. Raises KafkaError."""
         config = self._config
-        assignments = assignments_of(
+        return assignments_of(
             topic, sorted(self._alive()), config.num_partitions, config.default_replication_factor
         )
-        check_new_name(name)
-        if await self._store.exists(TopicNode.path(name)):
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion.")
-        taken.check(name)
-        configs, in_force = check_new_configs(config, name, topic.configs)
-        try:
-            epoch = await topic_store.next_epoch(self._store, name)
-        except BadNodeError as error:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
-        if len(assignments) > _SLICE:
+
+    async def _add_operations(self, plan: PlannedTopic, operations: list[Operation]) -> TopicInfo:
+        """Add the operations that store a new topic. Raises BadNodeError."""
+        name = plan.name
+        epoch = await topic_store.next_epoch(self._store, name)
+        operations += topic_store.creation(name, plan.id, plan.assignments, plan.configs)
+        state = self._state_of(epoch)
+        indexes = iter(plan.assignments)
+        while some := tuple(islice(indexes, _PORTION)):
+            operations += topic_store.partition_creation(name, some, state)
+            if len(some) == _PORTION:
+                await asyncio.sleep(0)
+        if len(plan.assignments) > _SLICE:
             await asyncio.sleep(0)
-        partitions = {i: PartitionInfo(i, r[0], epoch, r, r) for i, r in assignments.items()}
-        return TopicInfo(
-            name, new_topic_id(self._random), partitions, name in INTERNAL_TOPICS, configs, in_force
-        )
+        partitions = {i: PartitionInfo(i, r[0], epoch, r, r) for i, r in plan.assignments.items()}
+        return TopicInfo(name, plan.id, partitions, name in INTERNAL_TOPICS, plan.configs, plan.in_force)
 
     def _alive(self) -> set[int]:
         return set(self._metadata.brokers) | {self._config.broker_id}

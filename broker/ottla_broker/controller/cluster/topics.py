@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from ottla_broker.controller.api import CreatedTopic, MorePartitions, NewTopic, Outcome, Partition
 from ottla_broker.controller.cluster.batch import NewBatch, Replies
@@ -14,10 +15,9 @@ from ottla_broker.controller.cluster.event_queue import EventQueue
 from ottla_broker.controller.cluster.partition_state_machine import PartitionStateMachine
 from ottla_broker.controller.cluster.persistence import ControllerMovedError, Persistence
 from ottla_broker.controller.cluster.reassignment import Reassignments
-from ottla_broker.controller.new_topics import check_new_configs, check_new_name, check_no_nulls, new_topic_id
+from ottla_broker.controller.new_topics import PlannedTopic, plan_topics
 from ottla_broker.controller.placement import place
 from ottla_broker.controller.validation import (
-    Collisions,
     assignments_of,
     assignments_of_more,
     check_batch_size,
@@ -37,11 +37,6 @@ _log = get_logger()
 
 _AT_ONCE: Final = 16
 _ATTEMPTS: Final = 5
-
-
-class _Planned(NamedTuple):
-    topic: Topic
-    configs: dict[str, str]
 
 
 @dataclass(eq=False)
@@ -166,86 +161,63 @@ class Topics:
         self, topics: Sequence[NewTopic], validate_only: bool, random: Random
     ) -> tuple[list[CreatedTopic], Replies]:
         """Create topics. Returns each one's outcome, and the leaders' responses to wait for."""
-        outcomes: list[CreatedTopic] = []
-        planned: dict[int, _Planned] = {}
-        names: set[str] = set()
-        taken = Collisions(self._context.topics)
-        count = 0
-        async for at, topic in unhurried(enumerate(topics)):
-            try:
-                plan = self._plan(topic, names, taken, random)
-                check_batch_size(count + len(plan.topic.assignments))
-            except KafkaError as error:
-                outcomes.append(CreatedTopic(error.code, error.message, name=topic.name))
-                continue
-            names.add(topic.name)
-            taken.add(topic.name)
-            count += len(plan.topic.assignments)
-            planned[at] = plan
-            outcomes.append(_created(plan, validate_only))
+        context = self._context
+        outcomes, planned = await plan_topics(
+            topics,
+            self._config,
+            random,
+            partial(self._assign, random=random),
+            known=context.topics.keys(),
+            doomed=context.deleting,
+            validate_only=validate_only,
+        )
         replies = Replies()
         if not validate_only:
             gate = asyncio.Semaphore(_AT_ONCE)
 
-            async def one(plan: _Planned) -> KafkaError | None:
+            async def one(plan: PlannedTopic) -> Topic | KafkaError:
                 async with gate:
                     return await self._make(plan)
 
-            plans, failures = list(planned.values()), list[KafkaError | None]()
+            plans, results = list(planned.values()), list[Topic | KafkaError]()
             for start in range(0, len(plans), PORTION):
-                failures += await asyncio.gather(*map(one, plans[start : start + PORTION]))
-            made: list[_Planned] = []
-            for (at, plan), failure in zip(planned.items(), failures, strict=True):
-                if failure is None:
-                    made.append(plan)
+                results += await asyncio.gather(*map(one, plans[start : start + PORTION]))
+            made: list[Topic] = []
+            for at, result in zip(planned, results, strict=True):
+                if isinstance(result, Topic):
+                    made.append(result)
                 else:
-                    outcomes[at] = CreatedTopic(failure.code, failure.message, name=plan.topic.name)
-            async for plan in unhurried(made):
-                _log.info("topic created", topic=plan.topic.name, partitions=len(plan.topic.assignments))
-                self._watch_one(plan.topic.name)
-                self._context.add_topic(plan.topic)
-            await self._elect(
-                [(plan.topic.name, index) for plan in made for index in plan.topic.assignments], replies
-            )
+                    outcomes[at] = CreatedTopic(result.code, result.message, name=planned[at].name)
+            async for topic in unhurried(made):
+                _log.info("topic created", topic=topic.name, partitions=len(topic.assignments))
+                self._watch_one(topic.name)
+                context.add_topic(topic)
+            await self._elect([(topic.name, index) for topic in made for index in topic.assignments], replies)
         return outcomes, replies
 
-    def _plan(self, topic: NewTopic, planned: set[str], taken: Collisions, random: Random) -> _Planned:
-        """Work out a new topic. Raises KafkaError if it can't be created."""
-        name, context, config = topic.name, self._context, self._config
-        if (name in context.topics and name not in context.deleting) or name in planned:
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        check_no_nulls(topic)
+    def _assign(self, topic: NewTopic, random: Random) -> Mapping[int, Sequence[int]]:
+        """The replicas of a new topic's partitions. Raises KafkaError."""
         if topic.assignments:
-            assignments = assignments_of(topic, sorted(context.brokers), -1, -1)
-        else:
-            given, factor = topic.num_partitions, topic.replication_factor
-            partitions = config.num_partitions if given == -1 else given
-            check_batch_size(partitions)
-            racks = self._racks()
-            assignments = dict(
-                place(
-                    racks,
-                    partitions,
-                    config.default_replication_factor if factor == -1 else factor,
-                    start=random.randrange(max(1, len(racks))),
-                    shift=random.randrange(max(1, len(racks))),
-                )
-            )
-        check_new_name(name)
-        if name in context.deleting:
-            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion.")
-        taken.check(name)
-        configs, _ = check_new_configs(config, name, topic.configs)
-        made = Topic(name, new_topic_id(random), {i: Assignment(r) for i, r in assignments.items()}, 0)
-        return _Planned(made, configs)
+            return assignments_of(topic, sorted(self._context.brokers), -1, -1)
+        config, factor = self._config, topic.replication_factor
+        partitions = config.num_partitions if topic.num_partitions == -1 else topic.num_partitions
+        check_batch_size(partitions)
+        racks = self._racks()
+        return place(
+            racks,
+            partitions,
+            config.default_replication_factor if factor == -1 else factor,
+            start=random.randrange(max(1, len(racks))),
+            shift=random.randrange(max(1, len(racks))),
+        )
 
     def _racks(self) -> dict[int, str | None]:
         brokers = self._context.brokers
         return {broker: brokers[broker].rack for broker in sorted(self._context.live_or_shutting_down())}
 
-    async def _make(self, plan: _Planned) -> KafkaError | None:
+    async def _make(self, plan: PlannedTopic) -> Topic | KafkaError:
         """Write a topic and the first of its partitions' states. Returns the error if that fails."""
-        topic = plan.topic
+        topic = Topic(plan.name, plan.id, {i: Assignment(r) for i, r in plan.assignments.items()}, 0)
         states: dict[Partition, PartitionState] = {}
         live = self._context.live()
         for index, assignment in topic.assignments.items():
@@ -263,7 +235,7 @@ class Topics:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
         for _, index in written:
             topic.partitions[index] = PartitionView(states[topic.name, index], 0)
-        return None
+        return topic
 
     async def extend(
         self, topics: Sequence[MorePartitions], validate_only: bool
@@ -327,14 +299,3 @@ class Topics:
         # Continue the round where the topic's first partition began.
         start = next((at for at, broker in enumerate(racks) if broker >= first[0]), 0)
         return dict(place(racks, len(given), len(first), first=existing, start=start, shift=start))
-
-
-def _created(plan: _Planned, validate_only: bool) -> CreatedTopic:
-    topic = plan.topic
-    return CreatedTopic(
-        name=topic.name,
-        topic_id=bytes(16) if validate_only or topic.id is None else topic.id,
-        num_partitions=len(topic.assignments),
-        replication_factor=len(next(iter(topic.assignments.values())).replicas),
-        configs=plan.configs,
-    )
