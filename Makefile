@@ -125,8 +125,7 @@ $(BIN)/python:
 	@echo "making $(VENV) with $(PYTHON)"
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-BUILT_FROM := pyproject.toml hatch_build.py $(wildcard protocol/ottla_protocol/records/*.c) \
-	broker/ottla_broker/log/_recovery.c $(wildcard broker/ottla_broker/log/cleaner/native/*)
+BUILT_FROM := pyproject.toml hatch_build.py $(wildcard protocol/ottla_protocol/records/*.[ch])
 
 $(VENV)/.broker: $(BUILT_FROM) | $(BIN)/python
 	@echo "installing the broker's dependencies into $(VENV)"

@@ -11,20 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla_broker.log import recovery_scan
 from ottla_broker.log.environment import LogEnvironment
 from ottla_broker.log.files import Files
 from ottla_broker.log.leader_epoch import LeaderEpochs
 from ottla_broker.log.producer_state import ProducerStates
 from ottla_broker.log.recovery_scan import SegmentScan
 from ottla_broker.log.segment import LogSegment
+from ottla_protocol.compiled import load_engine
 
 from .batches import batch
 
 TRANSACTIONAL = 0x10
-compiled_only = pytest.mark.skipif(
-    recovery_scan.load_compiled() is None, reason="the scan isn't compiled here"
-)
+compiled_only = pytest.mark.skipif(load_engine() is None, reason="the scan isn't compiled here")
 
 
 @dataclass(frozen=True)
@@ -138,8 +136,8 @@ def test_more_producers_than_one_call_remembers(tmp_path: Path) -> None:
 
 @compiled_only
 def test_a_position_outside_the_data_is_refused() -> None:
-    module = recovery_scan.load_compiled()
+    module = load_engine()
     assert module is not None
     for start, position, indexed in ((-1, 0, 0), (9, 9, 0), (2, 1, 0), (0, 0, 1), (0, 5, -1)):
         with pytest.raises(ValueError, match="positions within the data"):
-            module.scan(bytes(8), start, position, 0, 2**31, 4096, indexed, -1, 0, 0)
+            module.scan_segment(bytes(8), start, position, 0, 2**31, 4096, indexed, -1, 0, 0)

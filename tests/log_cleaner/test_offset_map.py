@@ -19,11 +19,11 @@ from ottla_broker.log.cleaner.offset_map import (
     Filtered,
     KeyMap,
     OffsetMap,
-    load_native,
     make_map,
     prime_at_most,
 )
 from ottla_broker.log.cleaner.records import Choice
+from ottla_protocol.compiled import load_engine
 from ottla_protocol.records.batch import HEADER_SIZE, CorruptRecordError, read_header, write_crc
 from ottla_protocol.records.record import encode_batch
 
@@ -106,12 +106,12 @@ def test_primes() -> None:
     assert [prime_at_most(n) for n in (2, 3, 4, 10, 65536)] == [2, 3, 3, 7, 65521]
 
 
-@pytest.mark.skipif(load_native() is None, reason="the cleaner isn't compiled here")
+@pytest.mark.skipif(load_engine() is None, reason="the cleaner isn't compiled here")
 def test_the_hash_is_siphash() -> None:
     """Digests of some sizes, from OpenSSL: openssl mac -macopt size:16 SIPHASH."""
-    from ottla_broker.log.cleaner import _cleaning
+    from ottla_protocol.records import _records
 
-    offsets = _cleaning.OffsetMap(2, 2, 0.9, bytes(range(16)))
+    offsets = _records.OffsetMap(2, 2, 0.9, bytes(range(16)))
     expected = {
         0: "a3817f04ba25a8e66df67214c7550293",
         1: "da87c1d86b99af44347659119b22fc45",
@@ -172,7 +172,7 @@ def chosen(offsets: KeyMap, data: bytes, goes: bool, horizon: int) -> object:
     return "damaged" if found is None else Choice(*found)
 
 
-@pytest.mark.skipif(load_native() is None, reason="the cleaner isn't compiled here")
+@pytest.mark.skipif(load_engine() is None, reason="the cleaner isn't compiled here")
 @settings(max_examples=examples(100), deadline=None)
 @given(
     data=st.lists(batches(), min_size=1, max_size=4),
@@ -203,7 +203,7 @@ def test_both_maps_do_the_same(data: list[bytes], first_dirty: int, goes: bool, 
             assert (found.records_kept, found.keyless) == chosen(compiled, batch, False, 1005)[:2]  # type: ignore[index]
 
 
-@pytest.mark.skipif(load_native() is None, reason="the cleaner isn't compiled here")
+@pytest.mark.skipif(load_engine() is None, reason="the cleaner isn't compiled here")
 def test_a_batch_that_is_cut_off_or_of_another_kind_is_left_to_the_caller() -> None:
     offsets = make_map(1 << 16, 0.9, SECRET)
     rows = [(0, b"k%d" % number, b"v", ()) for number in range(600)]

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from tests.support.depth import examples
 
 from ottla_broker.log import names
-from ottla_broker.log.cleaner import CleanerSettings, offset_map
+from ottla_broker.log.cleaner import CleanerSettings
 from ottla_broker.log.files import Files
 from ottla_broker.log.log import Log
 from ottla_broker.log.txn_index import read as read_txn_index
 from ottla_broker.log.verify import Tally, verify_partition
+from ottla_protocol.compiled import load_engine
 from ottla_protocol.records.batch import iter_headers
 from ottla_protocol.records.control import encode_transaction_marker
 from ottla_protocol.records.record import Record, decode_records, encode_batch
@@ -301,7 +302,7 @@ def test_the_log_is_what_the_model_says(steps: list[Any], way: str) -> None:
         asyncio.run(TransactionModel(Path(folder), way).run(steps))
 
 
-@pytest.mark.skipif(offset_map.load_native() is None, reason="the cleaner isn't compiled here")
+@pytest.mark.skipif(load_engine() is None, reason="the cleaner isn't compiled here")
 @settings(max_examples=examples(5), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(steps=STEPS)
 def test_both_ways_write_the_same_bytes(steps: list[Any]) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from ottla_broker.log.cleaner import offset_map
+from ottla_protocol.compiled import load_engine
 
 WAYS = ["compiled", "python"]
 
@@ -18,6 +18,6 @@ def cleaning(way: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if way == "python":
             patch.setenv("OTTLA_EXTENSION", "0")
-        elif offset_map.load_native() is None:
+        elif load_engine() is None:
             pytest.skip("the cleaner isn't compiled here")
         yield

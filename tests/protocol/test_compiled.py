@@ -7,17 +7,19 @@ from types import ModuleType
 
 import pytest
 
-from ottla_protocol.compiled import load_compiled
+from ottla_protocol.compiled import INTERFACE, load_engine
 
 
 def test_a_binary_from_other_sources_and_one_that_is_switched_off_are_not_used(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    module = ModuleType("ottla_protocol._fake")
-    module.INTERFACE = 2  # type: ignore[attr-defined]
+    module = ModuleType("ottla_protocol.records._records")
+    monkeypatch.delenv("OTTLA_EXTENSION", raising=False)
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    assert load_compiled(module.__name__, 2) is module
-    assert load_compiled(module.__name__, 1) is None
-    assert load_compiled("ottla_protocol._missing", 1) is None
+    module.INTERFACE = INTERFACE  # type: ignore[attr-defined]
+    assert load_engine() is module
     monkeypatch.setenv("OTTLA_EXTENSION", "0")
-    assert load_compiled(module.__name__, 2) is None
+    assert load_engine() is None
+    monkeypatch.delenv("OTTLA_EXTENSION")
+    module.INTERFACE = INTERFACE - 1  # type: ignore[attr-defined]
+    assert load_engine() is None

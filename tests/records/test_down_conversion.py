@@ -292,18 +292,18 @@ def test_damaged_batches_are_the_same_both_ways() -> None:
 
 @need_compiled
 def test_arguments_of_the_compiled_module() -> None:
-    from ottla_protocol.records import _messages
+    from ottla_protocol.records import _records
 
     for wrong in ((b"x", 2, 1, 0), (b"x", -1, 1, 0), (b"x", 0, 2, 0), (b"x", 0, -1, 0)):
         with pytest.raises(ValueError, match="plain"):
-            _messages.plain(*wrong)
+            _records.plain_batches(*wrong)
     with pytest.raises(ValueError, match="body"):
-        _messages.body(b"", 0, 0, 0, 0, False, 2, False)
+        _records.body_as_messages(b"", 0, 0, 0, 0, False, 2, False)
     with pytest.raises(ValueError, match="records"):
-        _messages.records(b"", 2, 0)
-    assert _messages.plain(b"", 0, 1, 0) == (b"", 0)
+        _records.messages_as_records(b"", 2, 0)
+    assert _records.plain_batches(b"", 0, 1, 0) == (b"", 0)
     # Offsets and timestamps at the end of 64 bits.
     last = bytes(encode_batch([(TIME, None, b"v", ())], base_offset=2**63 - 1))
-    assert _messages.plain(last, 0, 1, 0) == (b"", 0)
+    assert _records.plain_batches(last, 0, 1, 0) == (b"", 0)
     body = bytes(encode_batch([(0, None, b"v", ()), (2, None, b"v", ())]))[61:]
-    assert _messages.body(body, 2, 0, 2**63 - 2, 0, False, 1, False) is None
+    assert _records.body_as_messages(body, 2, 0, 2**63 - 2, 0, False, 1, False) is None

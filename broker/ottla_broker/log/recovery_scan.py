@@ -4,8 +4,8 @@ A batch is fine if it is whole, matches its checksum, and its offsets follow tho
 the scan ends.
 
 Python needs 4 µs for a batch. That is little for batches that a producer has filled, but 20 s for 1 GB of single
-records. So the compiled module ``_recovery`` handles what nearly all batches are: format 2, no transaction, of the
-leader epoch of the batch before. Python handles any other, and all of them where the module is missing.
+records. So the record engine in C handles what nearly all batches are: format 2, no transaction, of the leader epoch
+of the batch before. Python handles any other, and all of them where the module is missing.
 
 Runs on the thread that opens the log; the module releases the interpreter's lock.
 """
@@ -13,27 +13,20 @@ Runs on the thread that opens the log; the module releases the interpreter's loc
 from __future__ import annotations
 
 from struct import Struct
-from types import ModuleType
 from typing import Final
 
 from ottla_broker.log.index import MAX_RELATIVE
 from ottla_broker.log.leader_epoch import LeaderEpochs
 from ottla_broker.log.producer_state import ProducerStates
 from ottla_broker.log.segment import LogSegment
-from ottla_protocol import compiled
+from ottla_protocol.compiled import load_engine
 from ottla_protocol.records.batch import CorruptRecordError, read_header
 from ottla_protocol.records.formats import is_intact
 
-_INTERFACE: Final = 1
 _INDEX_ENTRY: Final = Struct("=qqqq")
 _POSITION: Final = Struct("=q")
 _MOST_OFFSET: Final = 2**63 - 2**31
 _NO_EPOCH: Final = -1
-
-
-def load_compiled() -> ModuleType | None:
-    """The compiled module; None where there is none."""
-    return compiled.load_compiled("ottla_broker.log._recovery", _INTERFACE)
 
 
 class SegmentScan:
@@ -60,7 +53,7 @@ class SegmentScan:
         self._highest = segment.base_offset + MAX_RELATIVE
         self._indexed = 0
         self._epoch = _NO_EPOCH
-        self._compiled = load_compiled() if self._highest < _MOST_OFFSET else None
+        self._compiled = load_engine() if self._highest < _MOST_OFFSET else None
         self.good = 0
         self.has_gap = False
 
@@ -111,16 +104,18 @@ class SegmentScan:
             return 0
         if epochs is not None and self._epoch >= 0 and self._epoch != epochs.latest:
             return 0  # Each batch may change the epochs.
-        end, next_offset, indexed, timestamp, timestamp_offset, has_gap, index, sent = self._compiled.scan(
-            window,
-            at,
-            position,
-            self._next_offset,
-            self._highest,
-            self._interval,
-            self._indexed,
-            *segment.max_timestamp,
-            self._epoch,
+        end, next_offset, indexed, timestamp, timestamp_offset, has_gap, index, sent = (
+            self._compiled.scan_segment(
+                window,
+                at,
+                position,
+                self._next_offset,
+                self._highest,
+                self._interval,
+                self._indexed,
+                *segment.max_timestamp,
+                self._epoch,
+            )
         )
         if end == at:
             return 0

@@ -22,12 +22,12 @@ typedef struct {
 
 static int64_t get_int32(const uint8_t *p)
 {
-    return (int32_t)((uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3]);
+    return (int32_t)big32(p);
 }
 
 static int64_t get_int64(const uint8_t *p)
 {
-    return (int64_t)((uint64_t)get_int32(p) << 32 | (uint32_t)get_int32(p + 4));
+    return (int64_t)big64(p);
 }
 
 /* Whether a buffer holds whole numbers of this size, where the processor can read them. */

@@ -3,18 +3,11 @@
  *
  * It converts what is regular. Wherever something is unusual or wrong it stops, and the modules in Python, which do the
  * same, find out and raise the error.
- *
- * Written to the stable ABI of Python 3.11, so one binary serves every later version.
  */
-#define Py_LIMITED_API 0x030B0000
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <stdint.h>
+#include "engine.h"
 #include <stdlib.h>
-#include <string.h>
 
-/* Raised whenever arguments or results change, so that compiled_messages.py never uses a stale binary. */
-#define INTERFACE 1
+#include "numbers.h"
 
 #define LOG_OVERHEAD 12
 #define MAGIC_AT 16
@@ -28,55 +21,16 @@
 /* The bytes of a message without key and value, by format. */
 static const Py_ssize_t OVERHEAD[] = {26, 34};
 
-/* Numbers. */
-
-static uint32_t big32(const uint8_t *p)
-{
-    return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
-}
-
-static uint64_t big64(const uint8_t *p)
-{
-    return (uint64_t)big32(p) << 32 | big32(p + 4);
-}
-
-static uint8_t *put_big32(uint8_t *p, uint32_t number)
-{
-    p[0] = (uint8_t)(number >> 24);
-    p[1] = (uint8_t)(number >> 16);
-    p[2] = (uint8_t)(number >> 8);
-    p[3] = (uint8_t)number;
-    return p + 4;
-}
-
-static uint8_t *put_big64(uint8_t *p, uint64_t number)
-{
-    return put_big32(put_big32(p, (uint32_t)(number >> 32)), (uint32_t)number);
-}
-
 /* Reads a zigzag varint of up to `most` bytes (5 or 10); -1 for one that is cut off or too long. */
 static int read_number(const uint8_t **at, const uint8_t *end, int most, int64_t *number)
 {
-    const uint8_t *p = *at;
-    uint64_t value = 0;
-    int i;
-    for (i = 0; i < most; i++) {
-        uint8_t byte;
-        if (p >= end)
-            return -1;
-        byte = *p++;
-        if (i == 9 && (byte & 127) > 1)
-            return -1;
-        value |= (uint64_t)(byte & 127) << 7 * i;
-        if (byte < 128) {
-            if (most == 5 && value >> 32)
-                return -1;
-            *number = (int64_t)((value >> 1) ^ (0u - (value & 1)));
-            *at = p;
-            return 0;
-        }
-    }
-    return -1;
+    int32_t small;
+    if (most == 10)
+        return read_long(at, end, number) == FINE ? 0 : -1;
+    if (read_int(at, end, &small) != FINE)
+        return -1;
+    *number = small;
+    return 0;
 }
 
 static int number_size(int64_t number)
@@ -86,15 +40,6 @@ static int number_size(int64_t number)
     for (; value > 127; value >>= 7)
         size++;
     return size;
-}
-
-static uint8_t *put_number(uint8_t *p, int64_t number)
-{
-    uint64_t value = (uint64_t)number << 1 ^ (uint64_t)(number >> 63);
-    for (; value > 127; value >>= 7)
-        *p++ = (uint8_t)(value | 128);
-    *p++ = (uint8_t)value;
-    return p;
 }
 
 /* CRC-32, sixteen bytes at a time. */
@@ -224,7 +169,7 @@ static uint8_t *put_message(uint8_t *start, const Record *record, int magic, int
     return p;
 }
 
-enum { FINE, UNUSUAL };
+#define UNUSUAL 1
 
 /* A batch's records, uncompressed, and how they are written. */
 typedef struct {
@@ -356,7 +301,7 @@ static PyObject *py_plain(PyObject *module, PyObject *args)
         return NULL;
     if (at < 0 || at > view.len || magic < 0 || magic > 1 || !PyBuffer_IsContiguous(&view, 'C')) {
         PyBuffer_Release(&view);
-        PyErr_SetString(PyExc_ValueError, "plain() needs a position in the data, and format 0 or 1");
+        PyErr_SetString(PyExc_ValueError, "plain_batches() needs a position in the data, and format 0 or 1");
         return NULL;
     }
     end = at;
@@ -391,7 +336,7 @@ static PyObject *py_body(PyObject *module, PyObject *args)
         return NULL;
     if (magic < 0 || magic > 1 || !PyBuffer_IsContiguous(&view, 'C')) {
         PyBuffer_Release(&view);
-        PyErr_SetString(PyExc_ValueError, "body() needs format 0 or 1");
+        PyErr_SetString(PyExc_ValueError, "body_as_messages() needs format 0 or 1");
         return NULL;
     }
     body.start = view.buf;
@@ -483,16 +428,16 @@ static int gather(const uint8_t *data, Py_ssize_t size, int magic, int refused, 
         inside = 1 + number_size(delta) + number_size(set->count) + number_size(record.key_size)
             + number_size(record.value_size) + 1 + (record.key_size > 0 ? record.key_size : 0)
             + (record.value_size > 0 ? record.value_size : 0);
-        out = put_number(out, inside);
+        out = write_varint(out, inside);
         *out++ = 0;
-        out = put_number(out, delta);
-        out = put_number(out, set->count);
-        out = put_number(out, record.key_size);
+        out = write_varint(out, delta);
+        out = write_varint(out, set->count);
+        out = write_varint(out, record.key_size);
         if (record.key_size > 0) {
             memcpy(out, record.key, (size_t)record.key_size);
             out += record.key_size;
         }
-        out = put_number(out, record.value_size);
+        out = write_varint(out, record.value_size);
         if (record.value_size > 0) {
             memcpy(out, record.value, (size_t)record.value_size);
             out += record.value_size;
@@ -518,7 +463,7 @@ static PyObject *py_records(PyObject *module, PyObject *args)
         return NULL;
     if (magic < 0 || magic > 1 || !PyBuffer_IsContiguous(&view, 'C')) {
         PyBuffer_Release(&view);
-        PyErr_SetString(PyExc_ValueError, "records() needs format 0 or 1");
+        PyErr_SetString(PyExc_ValueError, "messages_as_records() needs format 0 or 1");
         return NULL;
     }
     /* A record is never larger than its message: 32 bytes without key and value, where a message of format 1 has 34; 23
@@ -547,27 +492,15 @@ static PyObject *py_records(PyObject *module, PyObject *args)
 }
 
 static PyMethodDef methods[] = {
-    {"plain", py_plain, METH_VARARGS, "plain(data, start, magic, first_offset): see compiled_messages.py"},
-    {"body", py_body, METH_VARARGS,
-     "body(data, count, base_offset, base_timestamp, append_time, is_append_time, magic, is_relative)"},
-    {"records", py_records, METH_VARARGS, "records(data, magic, refused)"},
+    {"plain_batches", py_plain, METH_VARARGS, "plain_batches(data, start, magic, first_offset): see compiled_messages.py"},
+    {"body_as_messages", py_body, METH_VARARGS,
+     "body_as_messages(data, count, base_offset, base_timestamp, append_time, is_append_time, magic, is_relative)"},
+    {"messages_as_records", py_records, METH_VARARGS, "messages_as_records(data, magic, refused)"},
     {NULL, NULL, 0, NULL},
 };
 
-static int prepare(PyObject *module)
+int add_messages(PyObject *module)
 {
     make_crc_table();
-    return PyModule_AddIntConstant(module, "INTERFACE", INTERFACE);
-}
-
-static PyModuleDef_Slot slots[] = {{Py_mod_exec, prepare}, {0, NULL}};
-
-static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_messages", "Converts records between message formats.", 0, methods, slots, NULL, NULL,
-    NULL,
-};
-
-PyMODINIT_FUNC PyInit__messages(void)
-{
-    return PyModuleDef_Init(&definition);
+    return PyModule_AddFunctions(module, methods);
 }

@@ -1,19 +1,17 @@
 /* The compiled twin of scan.py and walk.py, which say what is checked; tests hold the twins to the same results.
  *
- * Written to the stable ABI of Python 3.11, so one binary serves every later version.
+ * The module has the functions of the other C files too. Written to the stable ABI of Python 3.11, so one binary serves
+ * every later version.
  */
-#define Py_LIMITED_API 0x030B0000
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "engine.h"
 #include <stddef.h>
-#include <stdint.h>
-#include <string.h>
 
-/* Raised whenever arguments or results change, so that walk.py never uses a stale binary. */
-#define INTERFACE 3
+#include "crc32c.h"
+#include "numbers.h"
 
-/* The same numbers as in scan.py. MORE is none of its reasons: a record goes on behind the data. */
-enum { FINE, CUT, NUMBER, LENGTH, FIELD, HEADERS, HEADER, ENDS, TRAILING, TIMESTAMP, FOUND, MORE };
+/* Raised whenever arguments or results change, so that compiled.py never uses a stale binary. */
+#define INTERFACE 4
+
 enum { NO_KEY = 1, OUT_OF_RANGE = 2 };
 
 /* Up to this many bytes are walked with the GIL held: releasing it costs more. */
@@ -54,53 +52,6 @@ typedef struct {
     int64_t refused_timestamp[MOST_REFUSED];
     char refused_kind[MOST_REFUSED];
 } Walk;
-
-/* Reads a zigzag varint of up to 32 bits. FINE, CUT or NUMBER. */
-static int read_int(const uint8_t **at, const uint8_t *end, int32_t *number)
-{
-    const uint8_t *p = *at;
-    uint64_t value = 0;
-    int shift;
-    for (shift = 0; shift < 35; shift += 7) {
-        uint8_t byte;
-        if (p >= end)
-            return CUT;
-        byte = *p++;
-        value |= (uint64_t)(byte & 127) << shift;
-        if (byte < 128) {
-            uint32_t zigzag = (uint32_t)value;
-            if (value >> 32)
-                return NUMBER;
-            *number = (int32_t)((zigzag >> 1) ^ (0u - (zigzag & 1)));
-            *at = p;
-            return FINE;
-        }
-    }
-    return NUMBER;
-}
-
-/* Reads a zigzag varint of up to 64 bits. */
-static int read_long(const uint8_t **at, const uint8_t *end, int64_t *number)
-{
-    const uint8_t *p = *at;
-    uint64_t value = 0;
-    int shift;
-    for (shift = 0; shift < 70; shift += 7) {
-        uint8_t byte;
-        if (p >= end)
-            return CUT;
-        byte = *p++;
-        if (shift == 63 && (byte & 127) > 1)
-            return NUMBER;
-        value |= (uint64_t)(byte & 127) << shift;
-        if (byte < 128) {
-            *number = (int64_t)((value >> 1) ^ (0u - (value & 1)));
-            *at = p;
-            return FINE;
-        }
-    }
-    return NUMBER;
-}
 
 /* Numbers of one and two bytes, which nearly all are, without a call. */
 #define INT(number) \
@@ -776,7 +727,7 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static int add_type(PyObject *module, PyType_Spec *spec)
+int add_type(PyObject *module, PyType_Spec *spec)
 {
     PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
     int added;
@@ -790,7 +741,9 @@ static int add_type(PyObject *module, PyType_Spec *spec)
 
 static int prepare(PyObject *module)
 {
-    if (add_type(module, &walk_spec) < 0 || add_type(module, &renumber_spec) < 0)
+    choose_crc();
+    if (add_type(module, &walk_spec) < 0 || add_type(module, &renumber_spec) < 0
+        || add_messages(module) < 0 || add_recovery(module) < 0 || add_cleaning(module) < 0)
         return -1;
     return PyModule_AddIntConstant(module, "INTERFACE", INTERFACE);
 }
@@ -798,7 +751,7 @@ static int prepare(PyObject *module)
 static PyModuleDef_Slot slots[] = {{Py_mod_exec, prepare}, {0, NULL}};
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_records", "Walks the records of a batch.", 0, methods, slots, NULL, NULL, NULL,
+    PyModuleDef_HEAD_INIT, "_records", "Walks, converts and filters the records of batches.", 0, methods, slots, NULL, NULL, NULL,
 };
 
 PyMODINIT_FUNC PyInit__records(void)

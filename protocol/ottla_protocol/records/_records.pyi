@@ -60,6 +60,35 @@ def gather(data: Buffer, starts: Buffer, sizes: Buffer, edges: Buffer, out: Buff
 def hash_fields(data: Buffer, edges: Buffer, hashes: Buffer, /) -> None:
     """The hash of each field between two edges, as in the pipeline's ``hashing``."""
 
+def plain_batches(data: Buffer, start: int, magic: int, first_offset: int, /) -> tuple[bytes, int]: ...
+def body_as_messages(
+    data: Buffer,
+    count: int,
+    base_offset: int,
+    base_timestamp: int,
+    append_time: int,
+    is_append_time: bool,
+    magic: int,
+    is_relative: bool,
+    /,
+) -> tuple[bytes, int, int] | None: ...
+def messages_as_records(
+    data: Buffer, magic: int, refused: int, /
+) -> tuple[bytearray, int, int, int, int, int] | None: ...
+def scan_segment(
+    data: Buffer,
+    start: int,
+    position: int,
+    next_offset: int,
+    highest: int,
+    interval: int,
+    indexed: int,
+    max_timestamp: int,
+    max_timestamp_offset: int,
+    epoch: int,
+    /,
+) -> tuple[int, int, int, int, int, int, bytes, bytes]: ...
+
 @final
 class Walk:
     def __new__(
@@ -84,3 +113,37 @@ class Walk:
 class Renumber:
     def __new__(cls) -> Renumber: ...
     def feed(self, data: Buffer, start: int, end: int, /) -> bytes: ...
+
+class OffsetMap:
+    latest_offset: int
+    slots: int
+
+    def __init__(self, most_slots: int, slots: int, load_factor: float, secret: bytes, /) -> None: ...
+    def put(self, key: bytes, offset: int, /) -> bool: ...
+    def get(self, key: bytes, /) -> int: ...
+    def hash(self, key: bytes, /) -> tuple[int, int]: ...
+    def seen_up_to(self, offset: int, /) -> None: ...
+    def read_keys(self, data: Buffer, start: int, first_dirty: int, /) -> tuple[int, int]: ...
+    def read_body(self, body: Buffer, count: int, base_offset: int, first_dirty: int, /) -> int: ...
+    def filter(
+        self,
+        data: Buffer,
+        start: int,
+        now_ms: int,
+        delete_retention_ms: int,
+        round_end: int,
+        interval: int,
+        last_offsets: Buffer,
+        /,
+    ) -> tuple[int, int, int, int, int, bytes, bytes | None]: ...
+    def filter_body(
+        self,
+        body: Buffer,
+        count: int,
+        base_offset: int,
+        base_timestamp: int,
+        tombstones_go: bool,
+        horizon: int,
+        /,
+    ) -> tuple[int, int, int, bool, bytes] | None: ...
+    def __len__(self) -> int: ...

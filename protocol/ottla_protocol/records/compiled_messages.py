@@ -1,6 +1,6 @@
 """Conversions between message formats in C, without the interpreter's lock: about 0.1 µs for a record of 100 bytes.
 
-The compiled module ``_messages`` handles what is regular, and returns where it isn't. Then, and where the module is
+The compiled module ``_records`` handles what is regular, and returns where it isn't. Then, and where the module is
 missing, ``down_conversion`` and ``message_set`` do the same in Python.
 """
 
@@ -8,17 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ottla_protocol.compiled import load_compiled
+from ottla_protocol.compiled import load_engine
 from ottla_protocol.records.batch import BatchHeader
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_INTERFACE: Final = 1
-"""What ``_messages`` must offer; a binary from other sources isn't used."""
-
-
-_compiled: Any = load_compiled("ottla_protocol.records._messages", _INTERFACE)
+_compiled: Any = load_engine()
 IS_COMPILED: Final = _compiled is not None
 
 
@@ -29,7 +25,7 @@ def plain_batches(data: Buffer, start: int, magic: int, first_offset: int) -> tu
     """
     if _compiled is None:
         return b"", start
-    converted: tuple[bytes, int] = _compiled.plain(data, start, magic, first_offset)
+    converted: tuple[bytes, int] = _compiled.plain_batches(data, start, magic, first_offset)
     return converted
 
 
@@ -40,7 +36,7 @@ def body_as_messages(data: Buffer, header: BatchHeader, magic: int) -> tuple[byt
     """
     if _compiled is None:
         return None
-    converted: tuple[bytes, int, int] | None = _compiled.body(
+    converted: tuple[bytes, int, int] | None = _compiled.body_as_messages(
         data,
         header.record_count,
         header.base_offset,
@@ -75,5 +71,5 @@ def messages_as_records(data: Buffer, magic: int, refused: int) -> MessagesAsRec
     """
     if _compiled is None:
         return None
-    found = _compiled.records(data, magic, refused)
+    found = _compiled.messages_as_records(data, magic, refused)
     return None if found is None else MessagesAsRecords._make(found)

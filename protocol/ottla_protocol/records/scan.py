@@ -12,7 +12,7 @@ from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ottla_protocol.compiled import load_compiled
+from ottla_protocol.compiled import load_engine
 from ottla_protocol.records.batch import BatchHeader
 from ottla_protocol.records.runs import find_runs
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-_INTERFACE: Final = 3
-"""What ``_records`` must offer; a binary from other sources isn't used."""
 _RECORDS_A_TURN: Final = 256
 MOST_REFUSED: Final = 1000
 """So many refused records are listed; all are counted."""
@@ -66,7 +64,7 @@ class Scan(NamedTuple):
     refused: list[tuple[int, int, int]]
 
 
-module = load_compiled("ottla_protocol.records._records", _INTERFACE)
+module = load_engine()
 _compiled: Callable[..., Any] | None = None if module is None else module.scan
 IS_COMPILED: Final = _compiled is not None
 

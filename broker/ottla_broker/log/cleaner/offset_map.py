@@ -4,7 +4,7 @@ A key is represented by 16 bytes of a hash, so an entry takes 24 bytes whatever 
 ``SkimpyOffsetMap``, which uses MD5. As in Kafka, two keys with one hash count as one. That is as unlikely as with MD5
 (2**-128 for a pair), and unlike with MD5 no one can provoke it: see docs/decisions/0011.
 
-There are two maps. :func:`make_map` returns the compiled one, ``native/``, if it is installed: it hashes keys by
+There are two maps. :func:`make_map` returns the compiled one if it is installed: it hashes keys by
 SipHash-2-4 with a secret, and handles whole batches without Python. :class:`OffsetMap` is the other: it hashes keys by
 BLAKE2b, and leaves the batches to its caller, one by one.
 
@@ -25,17 +25,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ottla_broker.log.cleaner.pace import RECORDS_A_TURN
 from ottla_broker.log.cleaner.records import Choice, RecordSpan, choose, walk
-from ottla_protocol.compiled import load_compiled
+from ottla_protocol.compiled import load_engine
 
 if TYPE_CHECKING:
-    from types import ModuleType
-
     from typing_extensions import Buffer
 
-    from ottla_broker.log.cleaner._cleaning import OffsetMap as CompiledMap
+    from ottla_protocol.records._records import OffsetMap as CompiledMap
 
-_INTERFACE: Final = 1
-"""Of the compiled module."""
 ENTRY_BYTES: Final = 24
 _HASH_BYTES: Final = 16
 _LARGEST_TABLE: Final = 1 << 16
@@ -53,14 +49,6 @@ OTHER: Final = 1
 """A batch that the caller has to handle: compressed, transactional, control, an older format, or damaged."""
 FULL: Final = 2
 """The map has no room for the next key."""
-
-
-def load_native() -> ModuleType | None:
-    """The compiled part of the cleaner, ``native/``; None where there is none.
-
-    It has the offset map, and the two passes over whole batches. Python takes thirty times as long for the same.
-    """
-    return load_compiled("ottla_broker.log.cleaner._cleaning", _INTERFACE)
 
 
 class Filtered(NamedTuple):
@@ -91,7 +79,7 @@ def make_map(
     ``secret`` is 16 random bytes; ``pause`` is called with a number of records after work on them that kept the
     interpreter. Raises ValueError when a single key doesn't fit.
     """
-    compiled = load_native()
+    compiled = load_engine()
     if compiled is None:
         return OffsetMap(memory_bytes, load_factor, pause)
     slots = _checked_slots(memory_bytes, load_factor)

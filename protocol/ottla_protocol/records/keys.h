@@ -20,38 +20,6 @@ typedef struct {
     Record window[WINDOW];
 } Walk;
 
-/* Reads a zigzag varint before `end`; NULL at its end, or for one of more than 64 bits. */
-static const uint8_t *read_long_varint(const uint8_t *p, const uint8_t *end, int64_t *number)
-{
-    uint64_t value = 0;
-    int shift;
-    for (shift = 0; shift < 70 && p < end; shift += 7) {
-        uint8_t byte = *p++;
-        if (shift == 63 && byte > 1)
-            return NULL;
-        value |= (uint64_t)(byte & 127) << shift;
-        if (byte < 128) {
-            *number = (int64_t)(value >> 1 ^ (0 - (value & 1)));
-            return p;
-        }
-    }
-    return NULL;
-}
-
-static inline const uint8_t *read_varint(const uint8_t *p, const uint8_t *end, int64_t *number)
-{
-    if (p < end && *p < 128) {
-        *number = (*p >> 1) ^ -(*p & 1);
-        return p + 1;
-    }
-    if (end - p > 1 && p[1] < 128) {
-        int64_t value = (*p & 127) | p[1] << 7;
-        *number = value >> 1 ^ -(value & 1);
-        return p + 2;
-    }
-    return read_long_varint(p, end, number);
-}
-
 /* Begins a walk over `count` records that fill the body. */
 static int begin(Walk *walk, const uint8_t *body, int64_t size, int64_t count)
 {
@@ -97,13 +65,4 @@ static int next_window(const OffsetMap *map, Walk *walk)
     walk->left -= count;
     walk->at = p;
     return !walk->left && p != stop ? -1 : count;
-}
-
-static uint8_t *write_varint(uint8_t *p, int64_t number)
-{
-    uint64_t value = (uint64_t)number << 1 ^ (uint64_t)(number >> 63);
-    for (; value > 127; value >>= 7)
-        *p++ = (uint8_t)(value | 128);
-    *p++ = (uint8_t)value;
-    return p;
 }

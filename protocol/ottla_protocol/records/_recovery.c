@@ -1,18 +1,14 @@
-/* The compiled twin of recovery_scan.py's loop over batches, which says what is checked; a test holds the two to the
- * same results.
+/* The compiled twin of the loop in the broker's recovery_scan.py, which says what is checked; a test holds the two to
+ * the same results.
  *
  * It handles whole batches of format 2 and of one leader epoch that are neither transactional nor control batches. It
- * stops at any other, and at one that is damaged, which the Python code then handles or refuses. Written to the stable
- * ABI of Python 3.11, so one binary serves every later version. The GIL is released meanwhile.
+ * stops at any other, and at one that is damaged, which the Python code then handles or refuses. The GIL is released
+ * meanwhile.
  */
-#define Py_LIMITED_API 0x030B0000
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "engine.h"
 
-#include "cleaner/native/crc32c.h"
-
-/* Raised whenever arguments or results change, so that recovery_scan.py never uses a stale binary. */
-#define INTERFACE 1
+#include "buffer.h"
+#include "crc32c.h"
 
 /* A batch's header, big-endian; see ottla_protocol.records.batch. */
 enum {
@@ -150,7 +146,7 @@ static PyObject *py_scan(PyObject *module, PyObject *args)
         return NULL;
     if (start < 0 || start > view.len || position < start || indexed < 0 || indexed > position ||
         highest > INT64_MAX - INT32_MAX || !PyBuffer_IsContiguous(&view, 'C')) {
-        PyErr_SetString(PyExc_ValueError, "scan() needs positions within the data and offsets within 63 bits");
+        PyErr_SetString(PyExc_ValueError, "scan_segment() needs positions within the data and offsets within 63 bits");
         goto done;
     }
     scan = calloc(1, sizeof *scan);
@@ -184,25 +180,13 @@ done:
 }
 
 static PyMethodDef methods[] = {
-    {"scan", py_scan, METH_VARARGS,
-     "scan(data, start, position, next_offset, highest, interval, indexed, max_timestamp, max_timestamp_offset, epoch)"
+    {"scan_segment", py_scan, METH_VARARGS,
+     "scan_segment(data, start, position, next_offset, highest, interval, indexed, max_timestamp, max_timestamp_offset, epoch)"
      " -> where it stopped, next_offset, indexed, max_timestamp, max_timestamp_offset, gap, index, producers' batches"},
     {NULL, NULL, 0, NULL},
 };
 
-static int prepare(PyObject *module)
+int add_recovery(PyObject *module)
 {
-    choose_crc();
-    return PyModule_AddIntConstant(module, "INTERFACE", INTERFACE);
-}
-
-static PyModuleDef_Slot slots[] = {{Py_mod_exec, prepare}, {0, NULL}};
-
-static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_recovery", "Checks the batches of a segment.", 0, methods, slots, NULL, NULL, NULL,
-};
-
-PyMODINIT_FUNC PyInit__recovery(void)
-{
-    return PyModuleDef_Init(&definition);
+    return PyModule_AddFunctions(module, methods);
 }

@@ -1,7 +1,5 @@
-#pragma once
-#include "bytes.h"
-
 /* CRC-32C: by the processor's instruction, or eight tables. */
+#include "crc32c.h"
 
 static uint32_t crc_tables[8][256];
 
@@ -45,9 +43,9 @@ __attribute__((target("sse4.2"))) static uint32_t crc_by_instruction(const uint8
 }
 #endif
 
-static uint32_t (*crc32c)(const uint8_t *, size_t) = crc_by_tables;
+uint32_t (*crc32c)(const uint8_t *, size_t) = crc_by_tables;
 
-static void choose_crc(void)
+void choose_crc(void)
 {
     make_crc_tables();
 #if defined(__x86_64__)

@@ -1,19 +1,14 @@
-/* The compiled twin of offset_map.py and of the loops over records in work.py and filter.py, which say what is done and
- * why; a test holds the two to the same bytes.
+/* The compiled twin of offset_map.py and of the loops over records in work.py and filter.py, all of the broker's cleaner,
+ * which say what is done and why; a test holds the two to the same bytes.
  *
  * It handles whole batches of format 2 that are neither compressed, transactional nor control batches. It stops at any
- * other, and at one that is damaged, which the Python code then handles or refuses. Written to the stable ABI of
- * Python 3.11, so one binary serves every later version. The GIL is released while records are read.
+ * other, and at one that is damaged, which the Python code then handles or refuses. The GIL is released while
+ * records are read.
  */
-#define Py_LIMITED_API 0x030B0000
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+#include "engine.h"
 #include <structmember.h>
 
-#include "batches.h"
-
-/* Raised whenever arguments or results change, so that compiled.py never uses a stale binary. */
-#define INTERFACE 1
+#include "cleaning.h"
 
 static int map_init(PyObject *self, PyObject *args, PyObject *keywords)
 {
@@ -269,31 +264,10 @@ static PyType_Slot map_slots[] = {
 };
 
 static PyType_Spec map_spec = {
-    "ottla_broker.log.cleaner._cleaning.OffsetMap", sizeof(OffsetMap), 0, Py_TPFLAGS_DEFAULT, map_slots,
+    "ottla_protocol.records._records.OffsetMap", sizeof(OffsetMap), 0, Py_TPFLAGS_DEFAULT, map_slots,
 };
 
-static int prepare(PyObject *module)
+int add_cleaning(PyObject *module)
 {
-    PyObject *type;
-    int result;
-    choose_crc();
-    if (PyModule_AddIntConstant(module, "INTERFACE", INTERFACE) < 0)
-        return -1;
-    type = PyType_FromModuleAndSpec(module, &map_spec, NULL);
-    if (!type)
-        return -1;
-    result = PyModule_AddType(module, (PyTypeObject *)type);
-    Py_DECREF(type);
-    return result;
-}
-
-static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, prepare}, {0, NULL}};
-
-static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "_cleaning", "Compaction of whole batches.", 0, NULL, module_slots, NULL, NULL, NULL,
-};
-
-PyMODINIT_FUNC PyInit__cleaning(void)
-{
-    return PyModuleDef_Init(&definition);
+    return add_type(module, &map_spec);
 }

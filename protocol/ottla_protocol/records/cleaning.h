@@ -1,7 +1,8 @@
 /* The two passes over whole batches: reading keys, and filtering. */
 #pragma once
+#include "buffer.h"
 #include "crc32c.h"
-#include "records.h"
+#include "keys.h"
 
 /* A batch's header, big-endian; see ottla_protocol.records.batch. */
 enum {
@@ -43,7 +44,7 @@ static int check_batch(const uint8_t *p, int64_t left, int64_t *size)
         return OTHER;
     if (crc32c(p + ATTRIBUTES_AT, (size_t)(*size - ATTRIBUTES_AT)) != big32(p + CRC_AT))
         return OTHER;
-    return FINE;
+    return WHOLE;
 }
 
 /* Puts the keys of a body's records from `first_dirty` on into the map. */
@@ -74,7 +75,7 @@ static int read_keys(OffsetMap *map, const uint8_t *data, int64_t size, int64_t 
         const uint8_t *p = data + *position;
         int64_t batch_size, base, last, count;
         int result = check_batch(p, size - *position, &batch_size);
-        if (result != FINE)
+        if (result != WHOLE)
             return result;
         base = (int64_t)big64(p);
         last = base + (int32_t)big32(p + LAST_DELTA_AT);
@@ -255,7 +256,7 @@ static int filter(const OffsetMap *map, const uint8_t *data, int64_t size, int64
         int attributes, wants_horizon, why = check_batch(p, size - *position, &batch_size);
         uint8_t *header;
         size_t at;
-        if (why != FINE)
+        if (why != WHOLE)
             return end_run(result) == END ? why : NO_MEMORY;
         attributes = p[ATTRIBUTES_AT] << 8 | p[ATTRIBUTES_AT + 1];
         last = (int64_t)big64(p) + (int32_t)big32(p + LAST_DELTA_AT);

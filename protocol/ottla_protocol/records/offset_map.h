@@ -1,7 +1,6 @@
 #pragma once
-#include <Python.h>
-
-#include "bytes.h"
+#include "engine.h"
+#include "buffer.h"
 
 /* The map: key to last offset. A key is 128 bits of SipHash-2-4 under a secret. */
 

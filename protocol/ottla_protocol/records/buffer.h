@@ -1,0 +1,36 @@
+/* Bytes that grow. */
+#pragma once
+#include <stdlib.h>
+
+#include "numbers.h"
+
+/* Why a call stopped: the data ends, another kind of batch, the map is full. The last two stay inside. */
+enum { END, OTHER, FULL, NO_MEMORY, WHOLE };
+
+typedef struct {
+    uint8_t *bytes;
+    size_t size, room;
+} Buffer;
+
+static uint8_t *reserve(Buffer *buffer, size_t more)
+{
+    if (buffer->room - buffer->size < more) {
+        size_t room = 2 * buffer->room + more;
+        uint8_t *bytes = realloc(buffer->bytes, room);
+        if (!bytes)
+            return NULL;
+        buffer->bytes = bytes;
+        buffer->room = room;
+    }
+    return buffer->bytes + buffer->size;
+}
+
+static int append(Buffer *buffer, const void *bytes, size_t size)
+{
+    uint8_t *to = reserve(buffer, size);
+    if (!to)
+        return NO_MEMORY;
+    memcpy(to, bytes, size);
+    buffer->size += size;
+    return END;
+}
