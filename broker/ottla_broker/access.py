@@ -71,8 +71,7 @@ class Access:
         if self._config.authorizer_class_name:
             from ottla_broker.controller.acls import Acls
 
-            read_many = None if self._member is None else self._member.store.get_many
-            self.acls = Acls(self._store, self._clock, read_many)
+            self.acls = Acls(self._store, self._clock)
             await self.acls.load()
 
     async def _load_tokens(self, stopping: list[Step]) -> None:

@@ -88,6 +88,8 @@ class Broker:
         self.lag_history: LagHistory | None = None
         self.telemetry: ClientTelemetry | None = None
         self._store: Store
+        # A broker alone is the controller.
+        self._is_controller: Callable[[], bool] = lambda: True
         self._store_timings: Timings | None = None
         self._cleaner: LogCleaner | None = None
         self.replicas: ReplicaManager
@@ -194,13 +196,15 @@ class Broker:
             config, self.logs, self.metadata, self.clock, self.random, self.listeners.tls_between_brokers()
         )
         self._stopping.append(member.close)
-        self.zookeeper_offsets = ZooKeeperOffsets(member.store)
+        store = self._store = member.store
+        self._is_controller = member.is_controller
+        self.zookeeper_offsets = ZooKeeperOffsets(store)
         await member.open(*self.logs.identity())
         # At once: a start that fails later must not use up another id.
         self.logs.claim(self.metadata.cluster_id, config.broker_id)
         self.replicas = member.replicas
         await self.listeners.load()
-        await self._load_access(member.store)
+        await self._load_access(store)
         self._apply_settings()
         await self.logs.load(lambda topic: member.in_force(member.configs.topic(topic)))
         self._loaded = True
@@ -209,7 +213,7 @@ class Broker:
         member.on_stall.append(self.listeners.cut)
         self._stopping.append(self.replicas.checkpoint_high_watermarks)
         self.controller = member.controller
-        await self._start_coordinators(member.store, member.controller_requests.on_topic_deleted)
+        await self._start_coordinators(store, member.controller_requests.on_topic_deleted)
         self._start_maintenance(member.on_broker_configs)
         self._listen()
         self.listeners.accept()
@@ -291,12 +295,11 @@ class Broker:
         from ottla_broker.push_coordination import PushCoordination
 
         member = self.member
-        store = self._store if member is None else member.store
         elsewhere = None if member is None else member.group_holders(self.coordinators.group_coordinator)
         self.push = PushCoordination(
             self.config,
             self.clock,
-            store,
+            self._store,
             self.metadata,
             self.coordinators.groups,
             self.access.authorizer(),
@@ -392,7 +395,7 @@ class Broker:
             txn_markers=coordinators.txn_markers,
             scram=self.access.credentials,
             features=self.features,
-            is_controller=(lambda: True) if member is None else member.is_controller,
+            is_controller=self._is_controller,
             transaction_verifier=coordinators.transaction_verifier,
             joined=None if member is None else member.controller_requests.joined,
             quotas=self.access.quotas,
@@ -466,9 +469,8 @@ class Broker:
         """Sample how far groups are behind, from the second interval on."""
         config, member, coordinators = self.config, self.member, self.coordinators
         interval_ms = config.ottla_lag_history_interval_ms
-        store = self._store if member is None else member.store
         await self.clock.sleep(interval_ms / 1000)
-        while not coordinators.has_groups and not await children_of(store, "/consumers"):
+        while not coordinators.has_groups and not await children_of(self._store, "/consumers"):
             await self.clock.sleep(interval_ms / 1000)
         await coordinators.load_groups()
         # Imported here because a start shouldn't wait for it.
@@ -490,8 +492,8 @@ class Broker:
             ensure_topic=self.controller.ensure_topic,
             leaders=None if member is None else member.lag_transport(),
             share_state=None if coordinators.shares is None else coordinators.shares.persister.summary,
-            store=store,
-            reads_store=(lambda: True) if member is None else member.is_controller,
+            store=self._store,
+            reads_store=self._is_controller,
         )
         self.lag_history = LagHistory(Settings(interval_ms, config.ottla_lag_history_max_groups), environment)
         await self.lag_history.run()

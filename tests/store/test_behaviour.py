@@ -29,6 +29,7 @@ from ottla_broker.store.api import (
 async def test_a_created_node_is_read_back(store: Store) -> None:
     assert await store.create("/a", b"one") == "/a"
     assert await store.get("/a") == (b"one", 0)
+    assert await store.get_many(["/b", "/a", "/"]) == [None, (b"one", 0), (b"", 0)]
     assert await store.exists("/a")
 
 

@@ -9,7 +9,7 @@ A node that can't be read denies everything on its resources to everyone but sup
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ottla_broker.clock import Clock
@@ -39,7 +39,6 @@ _log = get_logger()
 
 Node = tuple[bytes, int] | None
 """A node's data and version."""
-ReadMany = Callable[[Sequence[str]], Awaitable[list[Node]]]
 
 _TRIES: Final = 11
 _RETRY_SECONDS: Final = 0.1
@@ -63,11 +62,9 @@ class Acls:
         on_change: called when they have changed.
     """
 
-    def __init__(self, store: Store, clock: Clock, read_many: ReadMany | None = None) -> None:
-        """``read_many`` reads several nodes at once, where the store can."""
+    def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._read_many = read_many or self._read_each
         self.rules = AclRules()
         self.on_change: list[Callable[[], None]] = []
         self._lock = asyncio.Lock()
@@ -94,7 +91,7 @@ class Acls:
             for resource in CONCRETE:
                 names = await self._store.children(AclNode.parent(kind, resource))
                 patterns += [ResourcePattern(resource, name, kind) for name in names]
-        nodes = await self._read_many([AclNode.path(pattern) for pattern in patterns])
+        nodes = await self._store.get_many([AclNode.path(pattern) for pattern in patterns])
         rules = AclRules()
         for done, (pattern, node) in enumerate(zip(patterns, nodes, strict=True), 1):
             if node is not None:
@@ -229,9 +226,6 @@ class Acls:
             return await self._store.get(path)
         except NoNodeError:
             return None
-
-    async def _read_each(self, paths: Sequence[str]) -> list[Node]:
-        return [await self._read(path) for path in paths]
 
     async def _read_change(self, path: str, data: bytes) -> None:
         try:

@@ -185,6 +185,9 @@ class Store(Protocol):
     async def get(self, path: str) -> tuple[bytes, int]:
         """A node's data and version. Raises NoNodeError."""
 
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, int] | None]:
+        """Nodes' data and versions; None for a missing node."""
+
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
         """Replace a node's data; returns its new version. Raises NoNodeError, BadVersionError, StoreFailedError."""
 

@@ -260,6 +260,11 @@ class EmbeddedStore:
         node = self._node(path)
         return node.data, node.version
 
+    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, int] | None]:
+        self._check_session()
+        nodes = [self._nodes.get(path) async for path in unhurried(paths, _PORTION)]
+        return [None if node is None else (node.data, node.version) for node in nodes]
+
     async def children(self, path: str) -> list[str]:
         self._node(path)
         return sorted(self._children.get(path, ()))

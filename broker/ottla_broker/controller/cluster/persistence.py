@@ -58,8 +58,6 @@ _Changes = Sequence[tuple[Partition, tuple[PartitionState, int]]]
 class ClusterStore(Store, Protocol):
     """A store shared with other brokers."""
 
-    async def get_many(self, paths: Sequence[str]) -> list[tuple[bytes, int] | None]: ...
-
     async def created_at(self, path: str) -> int | None: ...
 
 
