@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -328,6 +329,28 @@ def test_pieces_of_arrow_stand_alone() -> None:
 
 def as_expected(record: Record) -> tuple[Any, ...]:
     return (record.offset, record.timestamp * 1000, record.key, record.value, ())
+
+
+def test_the_compiled_engine_reads_nothing_beyond_its_buffers() -> None:
+    module = pytest.importorskip("ottla_protocol.records._records")
+    data = batch(0, 2)[HEADER_SIZE:]
+    edges, room, valid = np.empty(3, np.int32), np.empty(len(data), np.uint8), np.empty(1, np.uint8)
+    for piece in ([-1, 9, 1], [9, 8, 1], [0, len(data) + 1, 2], [0, len(data), 3], [0, len(data), -1]):
+        fields = edges, room, valid
+        pieces = np.array([*piece, 0, 0, 0])
+        with pytest.raises(ValueError, match="batches within the data"):
+            module.decode(data, pieces, 0, 9, 9, np.empty(6, np.int64), fields, fields)
+    for start, size in ((-1, 1), (0, len(data) + 1), (len(data), 1), (2**62, 2**62), (2**63 - 1, 1)):
+        with pytest.raises(ValueError, match="fields within the data"):
+            module.gather(data, np.array([start, 0]), np.array([size, 0]), edges, room, valid)
+    for place in (len(data), 2**62):
+        with pytest.raises(ValueError, match="places"):
+            module.headers(data, np.array([place, -1]), edges, np.empty((4, 1), np.int64))
+    for low, high in ((-1, 1), (2, 1), (0, len(data) + 1)):
+        with pytest.raises(ValueError, match="fields within the data"):
+            module.hash_fields(data, np.array([low, high], np.int32), np.empty(1, np.uint64))
+    with pytest.raises(ValueError, match="range within the data"):
+        module.list_batches(data, 0, len(data) + 1, 0, 9, np.empty((1, 11), np.int64))
 
 
 def test_what_importing_costs() -> None:

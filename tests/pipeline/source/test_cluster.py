@@ -86,8 +86,9 @@ def archive(tmp_path: Path) -> Path:
     with zipfile.ZipFile(made, "w") as archive:
         for package in (ottla_pipeline, pyspark_ottla, ottla_client, ottla_protocol):
             folder = Path(package.__path__[0])
-            for file in sorted(folder.rglob("*.py")):
-                archive.write(file, file.relative_to(folder.parent))
+            for file in sorted(folder.rglob("*")):
+                if file.suffix in (".py", ".so"):
+                    archive.write(file, file.relative_to(folder.parent))
     return made
 
 
