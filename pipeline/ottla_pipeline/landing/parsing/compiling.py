@@ -27,8 +27,6 @@ EDGES = types.Array(types.int32, 1, "C", readonly=True)
 OCTETS = types.Array(types.uint8, 1, "C")
 INT32S = types.Array(types.int32, 1, "C")
 INT64S = types.Array(types.int64, 1, "C")
-UINT64S = types.Array(types.uint64, 1, "C")
-TABLE = types.Array(types.int64, 2, "C")
 
 uncached: set[str] = set()
 """The loops that every process has to compile itself, without a cache."""
