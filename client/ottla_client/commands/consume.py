@@ -204,10 +204,7 @@ async def consume(
     if bool(topics) is (pattern is not None):
         raise click.UsageError("Name one or more topics, or give a --pattern.")
     form = _form(form, console.as_json)
-    if template is not None and (show or form != "text"):
-        raise click.UsageError("--template excludes --format, --json and --show.")
-    if show and form not in ("text", "csv"):
-        raise click.UsageError(f"--show is for text and csv; it has no effect with --format {form}.")
+    _check_form(form, show, template)
     if share:
         _check_share(
             group,
@@ -222,12 +219,8 @@ async def consume(
         )
     if group is not None:
         _check_group(partitions, begin)
-    style = Style(
-        show=show,
-        null=null_value,
-        ending=_unescape(delimiter),
-        at_terminal=output is None and console.is_terminal,
-    )
+    at_terminal = output is None and console.is_terminal
+    style = Style(show=show, null=null_value, ending=_unescape(delimiter), at_terminal=at_terminal)
     wanted = ConsumeOptions(
         topics=topics,
         pattern=pattern,
@@ -242,6 +235,13 @@ async def consume(
     await kind(console, wanted, formatter, output).run(
         _share_options(console, wanted) if share else _client_options(console, wanted, isolation)
     )
+
+
+def _check_form(form: str, show: tuple[str, ...], template: str | None) -> None:
+    if template is not None and (show or form != "text"):
+        raise click.UsageError("--template excludes --format, --json and --show.")
+    if show and form not in ("text", "csv"):
+        raise click.UsageError(f"--show is for text and csv; it has no effect with --format {form}.")
 
 
 def _form(given: str | None, as_json: bool) -> str:

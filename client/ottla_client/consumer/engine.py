@@ -88,20 +88,14 @@ class Engine:
             fail=self._fail,
         )
         self.fetcher = Fetcher(
-            cluster,
-            settings,
-            self.positions,
-            self.buffer,
+            *(cluster, settings, self.positions, self.buffer),
             arrived=self.gate.signal,
             out_of_range=self._out_of_range,
             fail=self._fail,
             report=self.report,
         )
         self._monitor = MetadataMonitor(
-            cluster,
-            settings,
-            self.positions,
-            self.buffer,
+            *(cluster, settings, self.positions, self.buffer),
             fail=self._fail,
             report=self.report,
             wake=self.wake,

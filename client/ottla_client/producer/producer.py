@@ -110,19 +110,7 @@ class Producer:
             self._transactions = Transactions(self._cluster, settings, stop=self._broken)
             identities = self._transactions.manager.ids
             self._identities = None  # the sender asks for none
-        self._accumulator = Accumulator(
-            batch_size=settings.batch_bytes,
-            memory=BufferPool(settings.buffer_memory),
-            linger=settings.linger,
-            retries=RetryPolicy(
-                settings.delivery_timeout,
-                self._cluster.backoff.after,
-                one_at_a_time=settings.max_in_flight_requests_per_connection == 1,
-            ),
-            identities=identities,
-            random=Random(),
-            failed=None if self._transactions is None else self._transactions.batch_failed,
-        )
+        self._accumulator = _accumulator(settings, self._cluster, identities, self._transactions)
         self._plain = self._accumulator.plain
         self._large = min(settings.batch_bytes, settings.buffer_memory // 2)
         """A record with more bytes may be too large; one that fits into a batch isn't."""
@@ -550,6 +538,27 @@ class Producer:
         async with deadline.timeout():
             for batch in self._accumulator.unfinished():
                 await batch.wait()
+
+
+def _accumulator(
+    settings: ProducerSettings,
+    cluster: Cluster,
+    identities: ProducerIdHolder | None,
+    transactions: Transactions | None,
+) -> Accumulator:
+    return Accumulator(
+        batch_size=settings.batch_bytes,
+        memory=BufferPool(settings.buffer_memory),
+        linger=settings.linger,
+        retries=RetryPolicy(
+            settings.delivery_timeout,
+            cluster.backoff.after,
+            one_at_a_time=settings.max_in_flight_requests_per_connection == 1,
+        ),
+        identities=identities,
+        random=Random(),
+        failed=None if transactions is None else transactions.batch_failed,
+    )
 
 
 _open: weakref.WeakSet[Producer] = weakref.WeakSet()

@@ -148,9 +148,8 @@ async def console(
 
     host, port = _address(listen)
     client = console.settings.of(ConsumerSettings, (AdminSettings,))
-    for folder in landing:
-        if not Path(folder).exists():
-            console.note(f"warning: --landing {folder}: there is no such folder yet")
+    _warn_of_missing(landing, console)
+    https_ca = client.get("https_ca_location")
     try:
         settings = WebSettings(
             client=client,
@@ -169,19 +168,19 @@ async def console(
             schemas=dict(pair(text, "--schema") for text in schemas),
             landing=landing,
             zookeeper=zookeeper,
-            oidc=_oidc(
-                oidc_issuer,
-                oidc_client_id,
-                oidc_client_secret_file,
-                oidc_scope,
-                client.get("https_ca_location"),
-            ),
+            oidc=_oidc(oidc_issuer, oidc_client_id, oidc_client_secret_file, oidc_scope, https_ca),
         )
         async with serving(settings) as address:
             console.print(f"the console is at {address}")
             await serve_forever()
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from None
+
+
+def _warn_of_missing(landing: tuple[str, ...], console: Console) -> None:
+    for folder in landing:
+        if not Path(folder).exists():
+            console.note(f"warning: --landing {folder}: there is no such folder yet")
 
 
 def _oidc(
