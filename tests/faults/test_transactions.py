@@ -1,8 +1,8 @@
 """Random transactions under kills, freezes, cuts, moves and late requests: each is there whole, or not at all.
 
 ``make faults`` goes on until 100,000 commits are acknowledged, half of them by one broker and half by a cluster;
-``OTTLA_FAULT_TRANSACTIONS`` is another number. ``OTTLA_FAULT_SEED`` decides on the faults. With ``OTTLA_FAULT_TRACE=1``
-all requests and answers of the clients are kept in ``frames.trace`` among the logs.
+``OTTLA_FAULT_TRANSACTIONS`` is another number. ``OTTLA_FAULT_SEED`` decides on the faults. All requests and answers of
+the clients are kept in ``frames.trace`` among the logs.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from harness.ports import free_port
 from tests.faults.checker import summary
 from tests.faults.cluster import FaultCluster
 from tests.faults.conftest import Plan
-from tests.faults.exactly_once import check_ledger
+from tests.faults.exactly_once import Anomaly, check_ledger
 from tests.faults.nemesis import OFFSETS, TRANSACTIONS, TRANSACTIONS_PARTITIONS, Nemesis
 from tests.faults.network import Network
+from tests.faults.skipped import skipping
 from tests.faults.transactors import PARTITIONS, TOPIC, Delays, Trace, Transactors
 from tests.support.late_frames import LateFrames
 from tests.support.processes import BrokerProcess
@@ -63,21 +64,20 @@ def strike(
 
 @contextmanager
 def disturbed(networks: Sequence[LateFrames], plan: Plan, folder: Path) -> Iterator[Delays]:
-    trace = Trace(folder / "frames.trace", networks) if os.environ.get("OTTLA_FAULT_TRACE") else None
-    delays = Delays(networks, plan.seed, _LATE)
+    delays = Delays(networks, plan.seed, _LATE, Trace(folder / "frames.trace", networks))
     delays.start()
     try:
         yield delays
     finally:
         delays.calm()
-        if trace is not None:
-            trace.close()
+        delays.trace.close()
 
 
 def conclude(transactors: Transactors, delays: Delays, timeline: list[str], seed: int) -> None:
     delays.calm()
     ledger = transactors.finish()
-    found = check_ledger(ledger)
+    delays.trace.close()
+    found = _of_the_broker(check_ledger(ledger), delays.trace.path)
     outcomes = {
         outcome: sum(1 for each in ledger.ended if each.outcome == outcome)
         for outcome in ("commit", "abort", "unknown")
@@ -89,6 +89,16 @@ def conclude(transactors: Transactors, delays: Delays, timeline: list[str], seed
         flush=True,
     )
     assert not found, "\n".join([summary(found, 20), *timeline])
+
+
+def _of_the_broker(found: list[Anomaly], trace: Path) -> list[Anomaly]:
+    """Leave out the errors of clients that skipped a sequence number."""
+    error = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+    if not any(error in anomaly.text for anomaly in found):
+        return found
+    own = {f"{producer} in {transaction}: {error}" for producer, transaction in skipping(trace)}
+    print(f"skipped by their clients: {[each.text for each in found if each.text in own]}", flush=True)
+    return [anomaly for anomaly in found if anomaly.text not in own]
 
 
 @contextmanager

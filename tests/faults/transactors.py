@@ -51,6 +51,7 @@ class Trace:
     HEAD = struct.Struct(">dI5sI")
 
     def __init__(self, path: Path, networks: Sequence[LateFrames]) -> None:
+        self.path = path
         self._file = path.open("wb")
         self._lock = threading.Lock()
         for network in networks:
@@ -70,7 +71,8 @@ class Trace:
 class Delays:
     """Lets requests of transactional clients come late at random: the share ``rate`` of them."""
 
-    def __init__(self, networks: Sequence[LateFrames], seed: int, rate: float) -> None:
+    def __init__(self, networks: Sequence[LateFrames], seed: int, rate: float, trace: Trace) -> None:
+        self.trace = trace
         self._networks = networks
         self._chance = random.Random(seed)
         self._rate = rate
