@@ -19,7 +19,7 @@ from tests.support.processes import BrokerProcess
 from ottla_pipeline.audit import audit
 from ottla_pipeline.commands import pipeline
 from ottla_pipeline.landing import Landing, compact, land
-from ottla_pipeline.landing.errors import SchemaRefused, TableChanged
+from ottla_pipeline.landing.errors import LandingError, SchemaRefused, TableChanged
 from ottla_pipeline.landing.job_plan import table_of
 from ottla_pipeline.landing.tables import Names, iceberg, open_table
 from ottla_pipeline.landing.tables.layout import field_ids
@@ -149,6 +149,45 @@ def test_a_job_goes_on_when_the_table_changes_between_its_batches(
     assert seen == [2] * 5
     assert done.offsets == {topic: {0: 6}}
     assert pairs(landing, "id", "p", "q") == [(n, str(n), None) for n in range(6)]
+
+
+@pytest.mark.parametrize("change", ["renamed", "dropped", "replaced"])
+def test_a_table_that_gets_another_name_while_a_job_lands(landing: Landing, topic: str, change: str) -> None:
+    """Nothing is landed again under the old name; a table that was dropped begins again with the next run."""
+    produce(landing.bootstrap_servers, topic, [{"id": 1}])
+    run(landing)
+    new = replace(landing, table=landing.table.replace("default.t", "other.u"))
+    catalog = opened(landing).catalog
+    catalog.create_namespace("other")
+    produce(landing.bootstrap_servers, topic, [{"id": 2}])
+    with Run(landing) as job:
+        if change == "dropped":
+            catalog.drop_table("default.t")
+        else:
+            catalog.rename_table("default.t", "other.u")
+        if change == "replaced":
+            catalog.create_table("default.t", pa.schema([("id", pa.int32())]))
+        said = {
+            "renamed": f"doesn't exist any more: another program has renamed it; land in {new.table}$",
+            "dropped": "doesn't exist any more: another program has dropped it$",
+            "replaced": "default.t is another table now: ",
+        }
+        with pytest.raises(LandingError, match=said[change]):
+            job.committer.look()
+        with pytest.raises(LandingError, match=said[change]):
+            job.batch()
+    if change == "renamed":
+        for _ in range(2):
+            with pytest.raises(LandingError, match=f"are those of {new.table}: another program has renamed"):
+                run(landing)
+        assert catalog.list_tables("default") == []
+    if change != "dropped":
+        run(new)
+        compact(new.table, "iceberg", older_than=0)
+        assert pairs(new, "id", "_offset") == [(1, 0), (2, 1)]
+    else:
+        run(landing)
+        assert pairs(landing, "id", "_offset") == [(1, 0), (2, 1)]
 
 
 def test_empty_texts_in_partitions(landing: Landing, topic: str, tmp_path: Path) -> None:

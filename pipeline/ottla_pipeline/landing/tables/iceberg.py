@@ -23,6 +23,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import fs as pafs
 
 from ottla_client import TopicPartition
 from ottla_pipeline.landing.errors import BadSetting, LandingError, SchemaRefused
@@ -75,6 +76,7 @@ class IcebergTable(Table):
             )
         namespace, _, short = (name if catalog is None else uri).rpartition(".")
         self._identifier = (namespace or "default", short)
+        self._beside = catalog is None
         self._properties = {"name": CATALOG, **(catalog if catalog is not None else _beside(folder))}
         self._catalog: Any = None
         self._table: Any = None
@@ -83,12 +85,7 @@ class IcebergTable(Table):
     @property
     def place(self) -> Place:  # type: ignore[override]
         """With the properties that the catalogue gives for the table's files, such as an object store's keys."""
-        known = self._open().io.properties
-        return Place(
-            self._data(),
-            "pyiceberg",
-            {key: str(known[key]) for key in known if key.startswith(_STORAGE)},
-        )
+        return _place(self._data(), self._open().io)
 
     @property
     def root(self) -> str:  # type: ignore[override]
@@ -112,6 +109,7 @@ class IcebergTable(Table):
             with catalog.create_table_transaction(
                 self._identifier, schema=_iceberg(schema), properties=_PROPERTIES
             ) as made:
+                self._check_free(made.table_metadata.location, made._table.io)
                 if partition_by:
                     with made.update_spec() as spec:
                         for name in partition_by:
@@ -122,16 +120,55 @@ class IcebergTable(Table):
             patiently(self.name, make)
         self.refresh()
 
+    def _check_free(self, location: str, io: Any) -> None:
+        """Raises LandingError if the place of a new table is that of one which another program has renamed.
+
+        All its records would be landed again, and its files would be orphans of the new table.
+        """
+        files, path = _place(f"{location}/metadata", io).open()
+        if files.get_file_info(pafs.FileSelector(path, allow_not_found=True)) and (
+            now := self._now(location)
+        ):
+            raise LandingError(
+                f"{self.name} doesn't exist, and its files are those of {now}: another program has renamed it; land in "
+                f"{now}"
+            )
+
+    def _now(self, location: str) -> str | None:
+        """The table that has its files there, as users name it."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        catalog = self._catalogue()
+        folder = self.name.removesuffix(self.name.rpartition("/")[2]) if self._beside else ""
+        waiting = catalog.list_namespaces()
+        while waiting:
+            namespace = waiting.pop()
+            waiting += catalog.list_namespaces(namespace)
+            for one in catalog.list_tables(namespace):
+                with suppress(NoSuchTableError):
+                    if _path_of(catalog.load_table(one).location()) == _path_of(location):
+                        return folder + ".".join(one)
+        return None
+
     def refresh(self) -> None:
+        from pyiceberg.exceptions import NoSuchTableError
+
         try:
             if self._table is None:
                 self._table = patiently(self.name, lambda: self._catalogue().load_table(self._identifier))
             else:
                 patiently(self.name, self._table.refresh)
-        except (NotImplementedError, ValueError) as error:
+        except NoSuchTableError as error:
+            now = self._now(self._table.location()) if self._table is not None else None
             raise LandingError(
-                f"{self.name} is of a kind that pyiceberg can't read: {str(error).splitlines()[0]}"
+                f"{self.name} doesn't exist any more: another program has "
+                + (f"renamed it; land in {now}" if now else "dropped it")
             ) from error
+        except (NotImplementedError, ValueError) as error:
+            what = (
+                "is another table now" if "UUID" in str(error) else "is of a kind that pyiceberg can't read"
+            )
+            raise LandingError(f"{self.name} {what}: {str(error).splitlines()[0]}") from error
 
     def check(self) -> None:
         """Refuses versions, types and transforms that pyiceberg can't write or read."""
@@ -456,6 +493,12 @@ def _summary(state: State) -> str:
         sort_keys=True,
         separators=(",", ":"),
     )
+
+
+def _place(uri: str, io: Any) -> Place:
+    known = io.properties
+    options = {key: str(known[key]) for key in known if key.startswith(_STORAGE)}
+    return Place(uri, "pyiceberg", options)
 
 
 def _beside(folder: str) -> dict[str, str]:
