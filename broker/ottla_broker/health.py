@@ -49,19 +49,17 @@ def find_problem(host: str, port: int, timeout: float = _TIMEOUT_SECONDS) -> str
 def find_http_problem(url: str) -> str | None:
     """Return what is wrong by ``/health/ready`` of ``metrics.listener``, or None."""
     # Imported here because the other check doesn't need it, and starts every few seconds.
-    from http.client import HTTPException
-    from urllib.error import HTTPError
-    from urllib.request import ProxyHandler, build_opener
+    from ottla_protocol.http_client import HttpError, HttpExchange, parse_url
 
     try:
-        # Never by a proxy that the environment names.
-        with build_opener(ProxyHandler({})).open(url, timeout=_TIMEOUT_SECONDS):
-            return None
-    except HTTPError as error:
-        with error:
-            return error.read(_MAX_RESPONSE).decode("utf-8", "replace")
-    except (OSError, HTTPException) as error:
+        http = HttpExchange(parse_url(url))
+        with socket.create_connection((http.address.host, http.address.port), _TIMEOUT_SECONDS) as sock:
+            sock.sendall(http.request)
+            while not http.complete:
+                http.feed(sock.recv(8192))
+    except (OSError, ValueError, HttpError) as error:
         return f"no response: {error}"
+    return None if http.status == 200 else http.body.decode("utf-8", "replace")
 
 
 def main(arguments: list[str]) -> int:

@@ -8,18 +8,15 @@ import ssl
 import time
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
 
-from ottla_protocol.http_client import MAX_BODY, HttpError, ResponseReader, parse_url, provider_tls
+from ottla_protocol.aio.http_client import exchange, read_file
+from ottla_protocol.http_client import HttpError, parse_url, provider_tls
 from ottla_protocol.sasl.login import Login, OAuthLogin, SaslLogin
 from ottla_protocol.sasl.mechanism import OAUTHBEARER, SaslError
 from ottla_protocol.sasl.oauthbearer import check_extensions
 from ottla_protocol.sasl.token_endpoint import Credentials, read_token, token_request
-
-from .transport import exchange
 
 if TYPE_CHECKING:
     from .settings import ConnectionSettings
@@ -64,7 +61,7 @@ class _Tokens:
         url = settings.sasl_oauthbearer_token_endpoint_url or ""
         try:
             if url.startswith("file:"):
-                return await asyncio.to_thread(_read, Path(unquote(urlsplit(url).path))), 0.0
+                return (await read_file(url)).decode("ascii", "replace"), 0.0
             return await self._ask(url)
         except HttpError as error:
             raise SaslError(f"no token: {error}") from error
@@ -78,11 +75,9 @@ class _Tokens:
             settings.sasl_oauthbearer_client_secret or "",
             settings.sasl_oauthbearer_scope or "",
         )
-        reader = ResponseReader(address)
-        await exchange(
-            reader, address, token_request(address, credentials), self._tls, settings.request_timeout
-        )
-        return read_token(address, reader.status, reader.body)
+        found, seconds = token_request(address, credentials), settings.request_timeout
+        await exchange(found, tls=self._tls, connect_timeout=seconds, read_timeout=seconds)
+        return read_token(found)
 
 
 async def _provided(provider: Any) -> str:
@@ -105,11 +100,3 @@ async def _provided(provider: Any) -> str:
     if not isinstance(token, str):
         raise SaslError(f"no token: sasl_oauth_token_provider returns {type(token).__name__}, not a text")
     return token
-
-
-def _read(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return file.read(MAX_BODY).decode("ascii", "replace")
-    except OSError as error:
-        raise HttpError(f"{path}: {error.strerror}") from error

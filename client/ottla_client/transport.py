@@ -6,10 +6,7 @@ import asyncio
 import os
 import socket
 import ssl
-from contextlib import suppress
 from typing import TypeVar
-
-from ottla_protocol.http_client import Address, HttpError, ResponseReader
 
 from .errors import ConnectError
 
@@ -93,37 +90,6 @@ async def connect(
     if sock is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     return transport
-
-
-async def exchange(
-    reader: ResponseReader, address: Address, request: bytes, tls: ssl.SSLContext | None, timeout: float
-) -> None:
-    """Send an HTTP request and read its response, within ``timeout`` seconds. Raises HttpError."""
-    writer: asyncio.StreamWriter | None = None
-    try:
-        async with asyncio.timeout(timeout):
-            stream, writer = await asyncio.open_connection(
-                address.host, address.port, ssl=tls, server_hostname=address.host if tls is not None else None
-            )
-            writer.write(request)
-            while not reader.complete:
-                data = await stream.read(64 * 1024)
-                if data:
-                    reader.feed(data)
-                else:
-                    reader.end()
-    except TimeoutError:
-        raise HttpError(f"{address.where} did not answer within {timeout:.3g} s") from None
-    except OSError as error:
-        raise HttpError(
-            f"{address.where}: {getattr(error, 'verify_message', None) or error.strerror or error}"
-        ) from error
-    finally:
-        if writer is not None:
-            writer.transport.abort()
-            # Aborted, and its outcome is known already.
-            with suppress(OSError):
-                await writer.wait_closed()
 
 
 def refused(host: str, port: int, error: ssl.SSLError) -> ConnectError:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import re
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ottla_protocol import http_client
-from ottla_protocol.http_client import MAX_BODY, HttpError, ResponseReader, encode_request, parse_url
+from ottla_protocol.http_client import MAX_BODY, HttpError, HttpExchange, parse_url
 from ottla_protocol.sasl import scram
 from ottla_protocol.sasl.mechanism import SCRAM_SHA_256, Deferred, SaslError
 from ottla_protocol.sasl.oauthbearer import (
@@ -98,13 +95,14 @@ def test_extensions_that_cannot_be_sent(extensions: dict[str, str]) -> None:
         check_extensions(extensions)
 
 
-def read(data: bytes, pieces: int = 7) -> ResponseReader:
-    reader = ResponseReader(HERE)
+def read(data: bytes, pieces: int = 7) -> HttpExchange:
+    http = HttpExchange(HERE)
     for start in range(0, len(data), pieces):
-        if not reader.complete:
-            reader.feed(data[start : start + pieces])
-    reader.end()
-    return reader
+        if not http.complete:
+            http.feed(data[start : start + pieces])
+    if not http.complete:
+        http.feed(b"")
+    return http
 
 
 @pytest.mark.parametrize(
@@ -128,12 +126,13 @@ def test_responses(rest: bytes, pieces: int) -> None:
         (b"SSH-2.0-x\r\n\r\n", "HTTP/1.1"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe", "closed before"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", "larger"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "larger"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "HTTP/1.1"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhe", "closed before"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n\r\n", "closed before"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;" + b"x" * 2_000, "HTTP/1.1"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n\r\n", "HTTP/1.1"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;" + b"x" * 40_000, "HTTP/1.1"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 100_000, "larger"),
-        (b"HTTP/1.1 200 OK\r\n" + b"x" * 20_000, "head"),
+        (b"HTTP/1.1 103 Early Hints\r\n\r\n" * 30_000, "larger"),
+        (b"HTTP/1.1 200 OK\r\n" + b"x" * 30_000, "head"),
         (b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * (MAX_BODY + 1), "larger"),
     ],
 )
@@ -142,24 +141,17 @@ def test_responses_that_are_refused(data: bytes, reason: str) -> None:
         read(data, 4096)
 
 
-def test_chunks_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of these looks like the end of a response."""
-    looks = 0
-
-    pattern = http_client._CHUNK
-
-    class Counted:
-        def match(self, *place: Any) -> re.Match[bytes] | None:
-            nonlocal looks
-            looks += 1
-            return pattern.match(*place)
-
-    monkeypatch.setattr(http_client, "_CHUNK", Counted())
-    chunks = 2_000
+def test_small_chunks_are_read_in_proportion() -> None:
+    """Each of these looks like the end of a response, and comes in pieces."""
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-    found = read(head + b"2\r\n\r\n\r\n" * chunks + b"0\r\n\r\n", 7)
-    assert found.body == b"\r\n" * chunks
-    assert looks < 4 * chunks
+
+    def seconds(chunks: int) -> float:
+        begun = time.process_time()
+        assert read(head + b"2\r\n\r\n\r\n" * chunks + b"0\r\n\r\n", 7).body == b"\r\n" * chunks
+        return time.process_time() - begun
+
+    few = min(seconds(1_000) for _ in range(3))
+    assert seconds(20_000) < 60 * few
 
 
 @given(st.binary(max_size=80))
@@ -178,19 +170,22 @@ def test_urls_that_are_refused(url: str) -> None:
 
 
 def test_the_request_for_a_token() -> None:
-    assert encode_request(parse_url("http://[::1]:81")).startswith(b"GET / HTTP/1.1\r\nHost: [::1]:81\r\n")
-    head, _, body = token_request(HERE, Credentials("me", "s&cret", "a b")).partition(b"\r\n\r\n")
+    request = HttpExchange(parse_url("http://[::1]:81")).request
+    assert request.startswith(b"GET / HTTP/1.1\r\nHost: [::1]:81\r\n")
+    head, _, body = token_request(HERE, Credentials("me", "s&cret", "a b")).request.partition(b"\r\n\r\n")
     assert head.startswith(b"POST /token HTTP/1.1\r\nHost: id.test:443\r\n")
     assert b"Authorization: Basic bWU6cyZjcmV0" in head
     assert parse_qs(body.decode()) == {"grant_type": ["client_credentials"], "scope": ["a b"]}
 
 
 def test_responses_with_tokens() -> None:
-    body = {"access_token": " a.b.c ", "expires_in": 100}
-    assert read_token(HERE, 200, json.dumps(body).encode()) == ("a.b.c", 80.0)
-    assert read_token(HERE, 200, b'{"access_token": "abc"}') == ("abc", 0.0)
-    assert read_token(HERE, 200, b'{"access_token": "abc", "expires_in": -5}') == ("abc", 0.0)
-    for status, body_, error in (
+    def token(status: int, body: bytes) -> tuple[str, float]:
+        return read_token(read(b"HTTP/1.0 %d -\r\n\r\n%s" % (status, body)))
+
+    assert token(200, b'{"access_token": " a.b.c ", "expires_in": 100}') == ("a.b.c", 80.0)
+    assert token(200, b'{"access_token": "abc"}') == ("abc", 0.0)
+    assert token(200, b'{"access_token": "abc", "expires_in": -5}') == ("abc", 0.0)
+    for status, body, error in (
         (401, b'{"error": "invalid_client"}', HttpError),
         (302, b"", HttpError),
         (503, b"", RetriableError),
@@ -200,7 +195,7 @@ def test_responses_with_tokens() -> None:
         (200, b'{"access_token": "s\\u0001ecret"}', SaslError),
     ):
         with pytest.raises(error) as caught:
-            read_token(HERE, status, body_)
+            token(status, body)
         assert "ecret" not in str(caught.value)
 
 

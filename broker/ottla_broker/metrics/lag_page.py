@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ottla_broker.network.http import Page, json_page
 from ottla_broker.tasks import unhurried
+from ottla_protocol.aio.http_server import Page, json_page
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.group_lag import sample_of
 

@@ -29,8 +29,8 @@ from ottla_broker.metrics.state import StateCollector
 from ottla_broker.metrics.traffic import TrafficCollector, process_facts
 from ottla_broker.metrics.windows import Windows
 from ottla_broker.network.acceptor import ListenError, open_listener
-from ottla_broker.network.http import HttpServer, Page, json_page, text_page
 from ottla_broker.tasks import Tasks
+from ottla_protocol.aio.http_server import HttpServer, Page, json_page, text_page
 from ottla_protocol.prometheus import CONTENT_TYPE
 
 if TYPE_CHECKING:
@@ -72,7 +72,6 @@ class MetricsService:
         self._tasks = Tasks()
         self._scrapes, lags, processes, shares = (RenderThrottle(clock) for _ in range(4))
         self._http = HttpServer(
-            clock,
             {
                 "/metrics": self._metrics,
                 "/health/live": self._live,
@@ -81,6 +80,8 @@ class MetricsService:
                 "/shares": partial(self._shown, shares, shares_page),
             },
             {"/lag": partial(self._shown, lags, lag_page)},
+            failed=lambda path, error: _log.error("a page could not be made", path=path, exc_info=error),
+            timeout=clock.timeout,
         )
         if quotas is not None:
             self._http.limit = quotas.limit_of
@@ -103,7 +104,7 @@ class MetricsService:
                 _log.warning("no metrics are served; the broker tries again", reason=str(error))
             return False
         self.address = sock.getsockname()[:2]
-        await self._http.start(sock)
+        await self._http.start(sock=sock)
         _log.info("metrics are served", address=f"{self.address[0]}:{self.address[1]}")
         return True
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla_broker.coordinator.share.states import TERMINAL, Acknowledge, RecordState
 from ottla_broker.metrics.exposition import Exposition
-from ottla_broker.network.http import Page, json_page
 from ottla_broker.tasks import unhurried
+from ottla_protocol.aio.http_server import Page, json_page
 from ottla_protocol.prometheus import labels
 
 if TYPE_CHECKING:

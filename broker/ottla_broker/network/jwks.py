@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
-from ottla_broker.network.http_client import exchange, read_file
-from ottla_protocol.http_client import HttpError, encode_request, parse_url
+from ottla_protocol.aio.http_client import exchange, read_file
+from ottla_protocol.http_client import HttpError, HttpExchange, parse_url
 
 _log = get_logger()
 
@@ -106,13 +106,13 @@ class Jwks:
             data = await read_file(settings.url)
         else:
             address = parse_url(settings.url)
-            found = await exchange(
-                address,
-                encode_request(address),
+            found = HttpExchange(address)
+            await exchange(
+                found,
                 tls=self._tls() if address.tls else None,
                 connect_timeout=settings.connect_timeout,
                 read_timeout=settings.read_timeout,
-                clock=self._clock,
+                timeout=self._clock.timeout,
             )
             if found.status != 200:
                 raise HttpError(f"{address.where} answers {found.status}")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ottla_broker.clock import Clock
-from ottla_broker.network.http_client import exchange, read_file
+from ottla_protocol.aio.http_client import exchange, read_file
 from ottla_protocol.http_client import HttpError, parse_url
 from ottla_protocol.sasl.mechanism import SaslError
 from ottla_protocol.sasl.token_endpoint import Credentials, RetriableError, read_token, token_request
@@ -54,12 +54,12 @@ class PeerTokens:
     async def _ask(self) -> tuple[str, float]:
         settings = self._settings
         address = parse_url(settings.url)
-        found = await exchange(
-            address,
-            token_request(address, settings.credentials),
+        found = token_request(address, settings.credentials)
+        await exchange(
+            found,
             tls=self._tls() if address.tls else None,
             connect_timeout=settings.connect_timeout,
             read_timeout=settings.read_timeout,
-            clock=self._clock,
+            timeout=self._clock.timeout,
         )
-        return read_token(address, found.status, found.body)
+        return read_token(found)

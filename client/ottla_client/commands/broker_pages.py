@@ -10,10 +10,10 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from ottla_protocol.http_client import Address, HttpError, ResponseReader, encode_request
+from ottla_protocol.aio.http_client import exchange
+from ottla_protocol.http_client import Address, HttpError, HttpExchange
 from ottla_protocol.prometheus import parse_address
 
-from ..transport import exchange
 from .admin_common import ranges_of
 
 if TYPE_CHECKING:
@@ -74,12 +74,12 @@ async def ask(
 
 async def _read(page: Page[T], broker: int, address: Address, cluster_id: str | None) -> T:
     """A broker's page. Raises HttpError."""
-    reader = ResponseReader(address)
-    await exchange(reader, address, encode_request(address), None, _SECONDS)
+    found = HttpExchange(address)
+    await exchange(found, tls=None, connect_timeout=_SECONDS, read_timeout=_SECONDS)
     try:
-        document = json.loads(reader.body) if reader.status == 200 else None
+        document = json.loads(found.body) if found.status == 200 else None
         if document is None:
-            raise HttpError(f"{address.where}{page.path} answers {reader.status}")
+            raise HttpError(f"{address.where}{page.path} answers {found.status}")
         if (document["broker_id"], document["cluster_id"]) != (broker, cluster_id):
             raise HttpError(f"another broker serves {address.where}, seen from here")
         return page.read(document)

@@ -13,7 +13,7 @@ from base64 import b64encode
 from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
-from ..http_client import Address, HttpError, encode_request
+from ..http_client import Address, HttpError, HttpExchange
 from .mechanism import SaslError
 from .oauthbearer import TOKEN
 
@@ -35,7 +35,7 @@ class RetriableError(HttpError):
     """The provider may answer when it is asked again."""
 
 
-def token_request(address: Address, credentials: Credentials) -> bytes:
+def token_request(address: Address, credentials: Credentials) -> HttpExchange:
     """The request for a token."""
     user = f"{credentials.client_id}:{credentials.client_secret}"
     body = {"grant_type": "client_credentials", **({"scope": credentials.scope} if credentials.scope else {})}
@@ -43,17 +43,17 @@ def token_request(address: Address, credentials: Credentials) -> bytes:
         "Authorization": f"Basic {b64encode(user.encode()).decode()}",
         "Content-Type": "application/x-www-form-urlencoded",
     }
-    return encode_request(address, "POST", headers, urlencode(body).encode())
+    return HttpExchange(address, "POST", headers, urlencode(body).encode())
 
 
-def read_token(address: Address, status: int, body: bytes) -> tuple[str, float]:
+def read_token(http: HttpExchange) -> tuple[str, float]:
     """The token in a response, and the seconds until it is to be renewed; 0 if the response has no lifetime.
 
     Raises HttpError: without the response's text, which may have secrets, except for OAuth's error code.
     """
-    where = f"the token endpoint {address.where}"
+    where, status = f"the token endpoint {http.address.where}", http.status
     try:
-        found = json.loads(body)
+        found = json.loads(http.body)
     except (ValueError, RecursionError):
         found = None
     if status != 200:

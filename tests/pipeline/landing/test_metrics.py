@@ -23,7 +23,8 @@ from ottla_pipeline.landing.settings import BatchDone, Landing
 from ottla_pipeline.metrics import lag, server
 from ottla_pipeline.metrics.exposition import Exposition
 from ottla_pipeline.metrics.lag import Behind, LagProbe
-from ottla_pipeline.metrics.server import HEAD_BYTES, MOST_CONNECTIONS, MetricsServer, served
+from ottla_pipeline.metrics.server import MetricsServer, served
+from ottla_protocol.aio.http_server import HEAD_BYTES, MOST_OF_ADDRESS
 
 PAGE = ROOT / "docs/pipeline-metrics.md"
 P = TopicPartition("t", 0)
@@ -141,17 +142,17 @@ def test_the_server_serves_one_page_and_refuses_the_rest(caplog: pytest.LogCaptu
 
     with served("127.0.0.1:0", lambda: b"# text\n") as address:
         assert address is not None
-        assert answer(address, b"GET /metrics?a=b HTTP/1.1\r\n\r\n").endswith(b"\r\n\r\n# text\n")
-        head = answer(address, b"HEAD /metrics HTTP/1.1\r\n\r\n")
+        assert answer(address, b"GET /metrics?a=b HTTP/1.1\r\nHost: x\r\n\r\n").endswith(b"\r\n\r\n# text\n")
+        head = answer(address, b"HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 200 OK\r\n")
         assert head.endswith(b"\r\n\r\n")
-        assert answer(address, b"GET / HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 404 ")
-        assert answer(address, b"POST /metrics HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 405 ")
+        assert answer(address, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").startswith(b"HTTP/1.1 404 ")
+        assert answer(address, b"POST /metrics HTTP/1.1\r\nHost: x\r\n\r\n").startswith(b"HTTP/1.1 405 ")
         assert answer(address, b"nonsense") == b""
-        assert answer(address, b"GET /" + b"x" * HEAD_BYTES * 3) == b""
+        assert answer(address, b"GET /" + b"x" * HEAD_BYTES * 3).startswith(b"HTTP/1.1 431 ")
     with served("0", fails) as address:
         assert address is not None
-        assert answer(address, b"GET /metrics HTTP/1.1\r\n\r\n").startswith(b"HTTP/1.1 500 ")
+        assert answer(address, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").startswith(b"HTTP/1.1 500 ")
     assert "a defect" in caplog.text
 
 
@@ -168,16 +169,16 @@ def test_scrapers_share_a_text_and_few_are_served() -> None:
     address = one.start()
     clients = []
     try:
-        for _ in range(MOST_CONNECTIONS):
+        for _ in range(MOST_OF_ADDRESS):
             clients.append(socket.create_connection(address, 60))
-            clients[-1].sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            clients[-1].sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
         assert begun.wait(60)
         with socket.create_connection(address, 60) as extra:
             assert extra.recv(1) == b"", "one too many is closed at once"
         go_on.set()
         for client in clients:
             assert client.recv(12) == b"HTTP/1.1 200"
-        assert len(texts) < MOST_CONNECTIONS, "a request that comes late may have a text of its own"
+        assert len(texts) < MOST_OF_ADDRESS, "a request that comes late may have a text of its own"
     finally:
         go_on.set()
         for client in clients:

@@ -1,48 +1,44 @@
-"""Requests to OAuth providers: one connection each, with a deadline and a bound on the response."""
+"""Requests over HTTP: one connection each, with deadlines, and a bound on the response; and ``file:`` URLs."""
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from contextlib import suppress
-from pathlib import Path
-from typing import Final
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
-from ottla_broker.clock import Clock
-from ottla_protocol.http_client import MAX_BODY, Address, HttpError, ResponseReader
+from ..http_client import MAX_BODY, HttpError, HttpExchange
 
-_READ: Final = 64 * 1024
+_READ: Final = 8 * 1024
+"""Bytes that are parsed in a turn of the event loop: 5 ms, should each chunk have one byte."""
 
 
 async def exchange(
-    address: Address,
-    request: bytes,
+    http: HttpExchange,
     *,
     tls: ssl.SSLContext | None,
     connect_timeout: float,
     read_timeout: float,
-    clock: Clock,
-) -> ResponseReader:
-    """Send a request and return its response. Timeouts are in seconds. Raises HttpError."""
+    timeout: Callable[[float], AbstractAsyncContextManager[Any]] = asyncio.timeout,
+) -> None:
+    """Send a request and read its response. Timeouts are in seconds, on the clock of ``timeout``. Raises HttpError."""
+    address = http.address
     writer: asyncio.StreamWriter | None = None
     stage, limit = "connect", connect_timeout
     try:
-        async with clock.timeout(connect_timeout):
+        async with timeout(connect_timeout):
             reader, writer = await asyncio.open_connection(
                 address.host, address.port, ssl=tls, server_hostname=address.host if tls is not None else None
             )
         stage, limit = "answer", read_timeout
-        found = ResponseReader(address)
-        async with clock.timeout(read_timeout):
-            writer.write(request)
-            while not found.complete:
-                data = await reader.read(_READ)
-                if data:
-                    found.feed(data)
-                else:
-                    found.end()
-        return found
+        async with timeout(read_timeout):
+            writer.write(http.request)
+            while not http.complete:
+                http.feed(await reader.read(_READ))
+                # What has arrived already is read without a pause.
+                await asyncio.sleep(0)
     except TimeoutError:
         raise HttpError(f"{address.where} did not {stage} within {limit:.3g} s") from None
     except OSError as error:
@@ -59,10 +55,10 @@ async def exchange(
 
 async def read_file(url: str) -> bytes:
     """A file named by a ``file:`` URL, on a thread. Raises HttpError."""
-    path = Path(unquote(urlsplit(url).path))
+    path = unquote(urlsplit(url).path)
 
     def read() -> bytes:
-        with path.open("rb") as file:
+        with open(path, "rb") as file:
             return file.read(MAX_BODY + 1)
 
     try:
