@@ -7,6 +7,7 @@ decodes; this module has the socket, the timeouts and the waiting callers. Every
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Callable
 from functools import partial
@@ -49,9 +50,13 @@ CLOSE_SECONDS = 2.0
 """Seconds that a closed connection may take to send submitted requests."""
 ADDRESS_DELAY = 0.25
 """Seconds before the next address of a host is tried in parallel (RFC 8305)."""
+QUIET_SECONDS = 5.0
+"""Seconds without an answer, beyond those that a request allows the broker, after which a warning says so."""
 
 SOFTWARE = ("ottla", "0.1.0")
 """The client's name and version for brokers (KIP-511)."""
+
+_log = logging.getLogger("ottla_client")
 
 
 class _Call:
@@ -80,10 +85,11 @@ class _Call:
 
 
 class _Waiting(NamedTuple):
-    """A pending request; ``expires`` is on the monotonic clock, ``timeout`` in seconds."""
+    """A pending request; ``due`` and ``expires`` are on the monotonic clock, ``timeout`` in seconds."""
 
     future: asyncio.Future[Any] | _Call
     name: str
+    due: float
     expires: float
     timeout: float
 
@@ -111,6 +117,8 @@ class Connection(asyncio.BufferedProtocol):
         self._used = monotonic()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = inf
+        self._speaks = False
+        """Whether the broker has answered since the last warning that it doesn't."""
         self._writable: asyncio.Future[None] | None = None
         self._gone: asyncio.Future[None] = self._loop.create_future()
         # Requests that wait for a login to be renewed, and how to send them.
@@ -324,7 +332,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._used = now = monotonic()
         expires = now + timeout
-        waiting = _Waiting(future, api_title(request.API_KEY or 0), expires, timeout)
+        due = min(expires, now + QUIET_SECONDS + getattr(request, "max_wait_ms", 0) / 1000)
+        waiting = _Waiting(future, api_title(request.API_KEY or 0), due, expires, timeout)
         try:
             parts, size, answered = self._exchange.request(request, waiting, version=version, raw=raw)
         except UnsupportedVersionError as error:
@@ -335,8 +344,8 @@ class Connection(asyncio.BufferedProtocol):
             ) from error
         if not answered:
             future.set_result(None)
-        elif expires < self._alarm_at:
-            self._set_alarm(expires)
+        elif due < self._alarm_at:
+            self._set_alarm(due)
         transport = self._transport
         assert transport is not None
         if size <= JOINED:
@@ -426,7 +435,7 @@ class Connection(asyncio.BufferedProtocol):
         self._alarm_at = inf
 
     def _on_alarm(self) -> None:
-        """A request may have timed out, or the connection may have been idle for too long."""
+        """A request may be due or have timed out, or the connection may have been idle for too long."""
         self._alarm = None
         self._alarm_at = inf
         now = monotonic()
@@ -444,7 +453,19 @@ class Connection(asyncio.BufferedProtocol):
                 ConnectionLostError(f"the connection to {where} was closed: {late.name} was not answered")
             )
             return
-        due = min((each.expires for each in waiting), default=inf)
+        overdue = next((each for each in waiting if each.due <= now), None)
+        if overdue is not None and self._speaks:
+            self._speaks = False
+            silent = overdue.timeout - (overdue.expires - now)
+            _log.warning(
+                "%s:%d has not answered %s for %.0f s; waiting up to %.0f s",
+                self.host,
+                self.port,
+                overdue.name,
+                silent,
+                overdue.timeout,
+            )
+        due = min((each.due if each.due > now else each.expires for each in waiting), default=inf)
         if not waiting:
             due = self._used + self._max_idle
             if due <= now:
@@ -480,6 +501,8 @@ class Connection(asyncio.BufferedProtocol):
         except ProtocolError as error:
             self.close(self._no_broker(str(error)))
             return
+        if answers:
+            self._speaks = True
         for waiting, value, wrong in answers:
             future = waiting.future
             if wrong is not None:

@@ -203,6 +203,27 @@ async def test_a_request_without_an_answer_ends_the_connection(
     await connection.wait_closed()
 
 
+async def test_a_silent_broker_is_warned_of_once(
+    fake: FakeBroker,
+    connect: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("ottla_client.connection.QUIET_SECONDS", 0.1)
+    fake.answers[ApiKey.LIST_GROUPS] = fake.answers[ApiKey.FETCH] = lambda header, request: None
+    connection = await connect()
+    connection.submit(FetchRequest(max_wait_ms=60_000), timeout=90)  # the broker may wait for records
+    await asyncio.sleep(0.3)
+    assert not caplog.messages
+    connection.submit(ListGroupsRequest(), timeout=60)
+    connection.submit(ListGroupsRequest(), timeout=50)
+    await until(lambda: bool(caplog.messages))
+    await asyncio.sleep(0.3)
+    assert caplog.messages == [
+        f"127.0.0.1:{fake.port} has not answered ListGroups for 0 s; waiting up to 60 s"
+    ]
+
+
 async def test_a_timeout_holds_without_a_waiting_caller(
     fake: FakeBroker, connect: Callable[..., Any]
 ) -> None:
