@@ -213,7 +213,7 @@ class LocalCluster:
                 *("-X", f"ssl.ca.location={self._files.folder / 'ca.pem'}"),
             ]
         command = [
-            *(sys.executable, "-m", "ottla_client", "console", "-b", self.bootstrap),
+            *(sys.executable, "-m", "ottla_cli", "console", "-b", self.bootstrap),
             *("--listen", f"{HOST}:{port}", *options),
         ]
         self.console = Member("the console", command, self.folder / "console.log", _serving(port))

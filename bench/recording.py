@@ -65,7 +65,7 @@ class Terminal:
         if not self.pid:
             os.environ.update(TERM="xterm-256color", OTTLA_BOOTSTRAP_SERVER=bootstrap)
             os.environ.pop("NO_COLOR", None)
-            os.execv(sys.executable, [sys.executable, "-m", "ottla_client", *COMMAND.split()[1:]])
+            os.execv(sys.executable, [sys.executable, "-m", "ottla_cli", *COMMAND.split()[1:]])
         fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
 
     def watch(self, seconds: float) -> None:

@@ -92,7 +92,7 @@ def _console(broker: Broker) -> Iterator[_Console]:
     command = [
         sys.executable,
         "-m",
-        "ottla_client",
+        "ottla_cli",
         "console",
         "-b",
         broker.address,

@@ -3,7 +3,8 @@
 ``ottla_client.sync`` has the same without asyncio.
 
 The public modules are this one, ``sync``, ``admin`` (the values that Admin takes and returns), ``errors`` and
-``group.assignors``. Packages that build on the client have two more: ``lowlevel`` and ``commands``.
+``group.assignors``. Packages that build on the client have ``lowlevel``
+as well.
 
 Names are imported when they are first used, so that importing the package costs next to nothing.
 """

@@ -1,14 +1,5 @@
-"""``ottla``, also as ``python -m ottla_client``."""
+"""``python -m ottla_client`` names the command, which is a package of its own."""
 
-from ottla_client.start import loading
+import sys
 
-
-def main() -> None:
-    loading()
-    from ottla_client.cli import main as run
-
-    run(prog_name="ottla")
-
-
-if __name__ == "__main__":
-    main()
+sys.exit("the command is `ottla`, also as `python -m ottla_cli`")

@@ -13,5 +13,5 @@ DOCUMENTED = (
     "ottla_pipeline.landing",
     "ottla_pipeline.source",
 )
-FOR_PACKAGES = ("ottla_client.commands", "ottla_client.lowlevel")
+FOR_PACKAGES = ("ottla_cli", "ottla_client.lowlevel")
 """These may change in a minor release."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Self
 
-from ottla_client.commands import amount_of_bytes
+from ottla_cli import amount_of_bytes
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import confluent_kafka as ck
 import pytest
-from tests.client.commands.ottla_command import Ottla
+from tests.cli.ottla_command import Ottla
 from tests.support.metrics import LISTENER, Scraped, scrape
 from tests.support.processes import BrokerProcess
 from tests.support.topics import create_topic

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from tests.client.commands.ottla_command import OTTLA, Ottla
-from tests.client.web.browsing import browsing
+from tests.cli.ottla_command import OTTLA, Ottla
+from tests.console.browsing import browsing
 from tests.support.cluster import Cluster
 from tests.support.waiting import readable, wait_for
 from tests.support.zookeeper import ZooKeeperProcess
@@ -367,7 +367,7 @@ def test_watching_a_broker_go(cluster: Cluster, ottla: Ottla) -> None:
 
 
 def test_a_page_goes_on_when_the_controller_dies(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla_client.web.cached.SHARE", 0)  # however slow this machine is
+    monkeypatch.setattr("ottla_console.cached.SHARE", 0)  # however slow this machine is
     create(cluster, "t", (1, 2, 3))
     victim = cluster.controller()
 

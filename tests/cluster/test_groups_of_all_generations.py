@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from harness.ports import free_port
-from tests.client.commands.ottla_command import OTTLA, Ottla
+from tests.cli.ottla_command import OTTLA, Ottla
 from tests.support.cluster import Cluster
 
 from ottla_client import (
@@ -26,7 +26,7 @@ from ottla_client import (
     ZookeeperConsumer,
 )
 from ottla_client.errors import GroupError
-from ottla_client.web.watch import ClusterWatch
+from ottla_console.watch import ClusterWatch
 from ottla_protocol.errors import ErrorCode
 
 T0 = TopicPartition("t", 0)
@@ -79,7 +79,7 @@ async def look(cluster: Cluster, group: str) -> tuple[str, str, int]:
         watch = ClusterWatch(admin, 1.0)
         try:
             listed = (await watch.groups.get())[group]
-            from ottla_client.commands.group_places import kept
+            from ottla_cli.group_places import kept
 
             lags = (await watch.lags_of({group: kept(listed)}))[group]
             assert not isinstance(lags, Exception)

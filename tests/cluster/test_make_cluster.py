@@ -14,7 +14,7 @@ from urllib.request import urlopen
 import psutil
 import pytest
 from harness.ports import free_port
-from tests.client.commands.ottla_command import Ottla
+from tests.cli.ottla_command import Ottla
 from tests.support.waiting import wait_for
 from tests.support.zookeeper import java
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.badinput.requests import produce_request, records
-from tests.client.commands.ottla_command import Ottla
+from tests.cli.ottla_command import Ottla
 from tests.support.cluster import Cluster
 from tests.support.metrics import LISTENER, Scraped, health, scrape
 from tests.support.traffic import consume, create, produce

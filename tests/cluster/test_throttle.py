@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.client.commands.ottla_command import Ottla
+from tests.cli.ottla_command import Ottla
 from tests.support.cluster import Cluster
 from tests.support.traffic import consume, produce
 from tests.support.waiting import wait_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.client.commands.ottla_command import Ottla
+from tests.cli.ottla_command import Ottla
 from tests.clients.transactional import committed_offset, read_confluent
 from tests.support.cluster import Cluster
 from tests.support.traffic import create

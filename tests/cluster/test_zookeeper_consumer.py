@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
-from tests.client.commands.ottla_command import Ottla
+from tests.cli.ottla_command import Ottla
 from tests.docs.pages import ROOT, blocks, marked
 from tests.support.cluster import Cluster
 from tests.support.topics import create_topic

@@ -11,8 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 CHECK = """
 import importlib.metadata, pathlib, sys
-import ottla_broker, ottla_client, ottla_pipeline, ottla_protocol, pyspark_ottla
-for package in (ottla_broker, ottla_client, ottla_pipeline, ottla_protocol, pyspark_ottla):
+import ottla_broker, ottla_cli, ottla_client, ottla_console, ottla_pipeline, ottla_protocol, pyspark_ottla
+for package in (ottla_broker, ottla_cli, ottla_client, ottla_console, ottla_pipeline, ottla_protocol, pyspark_ottla):
     assert pathlib.Path(package.__file__).is_relative_to(sys.prefix), package.__file__
     assert pathlib.Path(package.__file__).with_name("py.typed").exists() or package is pyspark_ottla
 print(sorted(point.name for point in importlib.metadata.entry_points(group="ottla.commands") if point.load()))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from harness.ports import free_port
-from tests.client.commands.ottla_command import OTTLA, Ottla
+from tests.cli.ottla_command import OTTLA, Ottla
 from tests.docs.pages import ROOT, text
 
 from ottla_client.sync import Producer

@@ -200,6 +200,6 @@ def _create(cluster: FaultCluster) -> None:
 
 
 def _finalize(cluster: FaultCluster) -> None:
-    from tests.client.commands.ottla_command import Ottla
+    from tests.cli.ottla_command import Ottla
 
     Ottla(cluster.bootstrap)("features", "upgrade", "--feature", "transaction.version=2")

@@ -24,8 +24,8 @@ from tests.interop.support import PROGRAMS, built, needed
 
 from ottla_client import Admin, Producer, TopicPartition
 from ottla_client.admin import NewTopic
-from ottla_client.web.app import build
-from ottla_client.web.settings import WebSettings
+from ottla_console.app import build
+from ottla_console.settings import WebSettings
 
 ARCHIVE: Final = Path(__file__).parents[1] / "pipeline/data/landed.tar.xz"
 SECONDS: Final = 60

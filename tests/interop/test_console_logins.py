@@ -11,7 +11,7 @@ import pytest
 from harness.brokers import HOST, Kafka, running
 from harness.java import Unavailable
 from harness.ports import free_port
-from tests.client.web.browsing import Browser, browsing
+from tests.console.browsing import Browser, browsing
 from tests.support.oauth import AUDIENCE
 from tests.support.oidc import Site
 

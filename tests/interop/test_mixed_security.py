@@ -19,7 +19,7 @@ from harness import maven
 from harness.java import Unavailable
 from harness.ports import free_port
 from kazoo.client import KazooClient
-from tests.client.web.browsing import browsing
+from tests.console.browsing import browsing
 from tests.interop.mixed import MixedCluster
 from tests.support import acl_matrix
 from tests.support.certificates import Certificates

@@ -61,7 +61,7 @@ def _follow_the_page(folder: Path) -> None:
     secure = folder / "ottla-secure-cluster/secure"
     assert stat.S_IMODE((secure / "alice.properties").stat().st_mode) == 0o600
     by_certificate = subprocess.run(
-        [*(sys.executable, "-m", "ottla_client", "topics", "list"),
+        [*(sys.executable, "-m", "ottla_cli", "topics", "list"),
          *("--command-config", secure / "admin-tls.properties")],
         capture_output=True,
         text=True,
@@ -69,7 +69,7 @@ def _follow_the_page(folder: Path) -> None:
     )  # fmt: skip
     assert "orders" in by_certificate.stdout, by_certificate.stderr
     denied = subprocess.run(
-        [*(sys.executable, "-m", "ottla_client", "topics", "delete", "orders", "--yes"),
+        [*(sys.executable, "-m", "ottla_cli", "topics", "delete", "orders", "--yes"),
          *("--command-config", secure / "alice.properties")],
         cwd=folder,
         capture_output=True,

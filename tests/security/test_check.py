@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from harness.ports import free_port
-from tests.client.commands.ottla_command import Ottla
+from tests.cli.ottla_command import Ottla
 from tests.support.certificates import Certificates
 from tests.support.processes import BrokerProcess
 

@@ -251,7 +251,7 @@ def test_the_command_line(broker: TokenBroker) -> None:
         ]
         where = ["-b", given["bootstrap_servers"], *(part for each in login for part in ("-X", each))]
         ended = subprocess.run(
-            [sys.executable, "-m", "ottla_client", "tokens", *words, *where, "--json"],
+            [sys.executable, "-m", "ottla_cli", "tokens", *words, *where, "--json"],
             capture_output=True,
             timeout=60,
         )

@@ -260,7 +260,7 @@ def test_the_command_line(broker: OAuthBroker, tmp_path: Path) -> None:
     )
     where = ["-b", f"127.0.0.1:{broker.port}", "--command-config", str(file)]
     ended = subprocess.run(
-        [sys.executable, "-m", "ottla_client", "topics", "list", *where], capture_output=True, timeout=60
+        [sys.executable, "-m", "ottla_cli", "topics", "list", *where], capture_output=True, timeout=60
     )
     assert ended.returncode == 0, ended.stderr.decode()
 

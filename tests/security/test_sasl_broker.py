@@ -265,7 +265,7 @@ def test_commands_log_in(broker: SaslBroker, tmp_path: Path, file: bool) -> None
     else:
         where += [part for key, value in given.items() for part in ("-X", f"{key}={value}")]
     ended = subprocess.run(
-        [sys.executable, "-m", "ottla_client", "topics", "list", *where], capture_output=True, timeout=60
+        [sys.executable, "-m", "ottla_cli", "topics", "list", *where], capture_output=True, timeout=60
     )
     assert ended.returncode == 0, ended.stderr.decode()
 

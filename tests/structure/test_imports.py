@@ -10,7 +10,7 @@ import grimp
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("ottla_protocol", "ottla_broker", "ottla_client", "ottla_pipeline")
+PACKAGES = ("ottla_protocol", "ottla_broker", "ottla_client", "ottla_cli", "ottla_console", "ottla_pipeline")
 
 
 def imports(package: str) -> dict[str, set[str]]:

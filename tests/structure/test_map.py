@@ -6,7 +6,13 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = {"B": "broker/ottla_broker", "C": "client/ottla_client", "P": "pipeline/ottla_pipeline"}
+PACKAGES = {
+    "B": "broker/ottla_broker",
+    "C": "client/ottla_client",
+    "L": "client/ottla_cli",
+    "W": "client/ottla_console",
+    "P": "pipeline/ottla_pipeline",
+}
 
 
 def table(heading: str) -> list[str]:
@@ -21,7 +27,7 @@ def test_what_the_map_names_exists() -> None:
     missing = []
     for row in rows:
         package, source = "", ""
-        for letter, code in re.findall(r"(?:\b([BCP]) )?`([^`]+)`", row.split("|")[2]):
+        for letter, code in re.findall(r"(?:\b([BCLWP]) )?`([^`]+)`", row.split("|")[2]):
             package = PACKAGES.get(letter, package)
             path = ROOT / package / code
             if "/" in code or code.endswith(".py"):

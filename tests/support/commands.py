@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from ottla_client.cli import main
+from ottla_cli.ottla import main
 
 _PATIENCE = 60.0  # seconds, far more than any of the commands takes
 
@@ -40,7 +40,7 @@ def spawn(
 ) -> subprocess.Popen[bytes]:
     """Start a command that turns Python's warnings into errors."""
     return subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "ottla_client", *args],
+        [sys.executable, "-W", "error", "-m", "ottla_cli", *args],
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestServer
 from harness.ports import free_port
 from tests.support.oauth import Provider
 
-from ottla_client.web.oidc import OidcSettings
+from ottla_console.oidc import OidcSettings
 
 SECRET = "a secret: with % signs"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ottla_client.commands import TOPIC, Column, Console
+from ottla_cli import TOPIC, Column, Console
 
 from ..progress import count
 from .common import (
@@ -24,7 +24,7 @@ from .common import (
 )
 
 if TYPE_CHECKING:
-    from ottla_client.commands import Progress
+    from ottla_cli import Progress
 
     from ..audit import Audit, PartitionAudit
 

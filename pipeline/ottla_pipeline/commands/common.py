@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from ottla_client.commands import (
+from ottla_cli import (
     ClientOptions,
     Console,
     one_line,

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from ottla_client.commands import Console, amount_of_bytes
+from ottla_cli import Console, amount_of_bytes
 
 from ..progress import count
 from .common import compression_option, failing, local, size_option, table_options

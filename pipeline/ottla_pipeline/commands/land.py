@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ottla_client.commands import TOPIC, Console, complete_groups
+from ottla_cli import TOPIC, Console, complete_groups
 
 from .common import (
     check_client,

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from ottla_client.commands import Console
+from ottla_cli import Console
 
 from .common import failing, local, open_table, table_options
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ottla_client.commands import Console
+from ottla_cli import Console
 
 from ..progress import count
 from .common import (

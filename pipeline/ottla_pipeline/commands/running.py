@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from ottla_client.commands import Console, amount_of_bytes
+from ottla_cli import Console, amount_of_bytes
 
 from ..progress import Bars, JobProgress, JsonLines, Lines, Shown, count, duration, tasks_of
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ottla_client.commands import Console, one_line, option_group
+from ottla_cli import Console, one_line, option_group
 from ottla_client.lowlevel import did_you_mean
 
 from .types import pairs

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ottla_client.commands import parse_duration
+from ottla_cli import parse_duration
 from ottla_client.lowlevel import did_you_mean
 
 AVAILABLE_NOW = "available-now"

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from typing import ClassVar, cast
 
 import pytest
-from tests.client.commands.ottla_command import Ottla
+from tests.cli.ottla_command import Ottla
 from tests.support.processes import BrokerProcess
 
+from ottla_cli.acl_rules import binding_of, explain
+from ottla_cli.security import gather
+from ottla_cli.security_probe import Prober
 from ottla_client.admin import (
     AclBinding,
     AclEntry,
@@ -27,9 +30,6 @@ from ottla_client.admin import (
 from ottla_client.admin import (
     Admin as AsyncAdmin,
 )
-from ottla_client.commands.acl_rules import binding_of, explain
-from ottla_client.commands.security import gather
-from ottla_client.commands.security_probe import Prober
 from ottla_client.errors import BrokerError, ConnectError
 from ottla_client.sync import Admin
 from ottla_client.types import Node

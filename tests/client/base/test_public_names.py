@@ -51,7 +51,7 @@ PUBLIC = {
         MAX_HEADERS Part Runner ask_epochs did_you_mean fetch_request find_offsets in_kafka_names is_retriable
         kafka_name kafka_names near_names read_options to_arrow
     """,
-    "ottla_client.commands": """
+    "ottla_cli": """
         ClientOptions Column Console Progress TOPIC amount_of_bytes complete_groups
         one_line one_line_errors option_group options parse_duration run unknown
     """,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.client.commands.ottla_command import Ottla
+from tests.cli.ottla_command import Ottla
 from tests.support.certificates import Certificates
 from tests.support.proxy import Proxy
 

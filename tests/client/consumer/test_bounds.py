@@ -14,7 +14,7 @@ from ottla_client.consumer.records import RUN_BYTES
 from ottla_client.consumer.rows import to_records
 from ottla_client.errors import CorruptBatchError
 from ottla_client.requests.large_batch import MAX_HEADERS
-from ottla_client.web.reading import MOST_HEADERS_OF_BATCH, BoundedReader
+from ottla_console.reading import MOST_HEADERS_OF_BATCH, BoundedReader
 from ottla_protocol.records.batch import HEADER_SIZE, read_header
 from ottla_protocol.records.compression import ZSTD
 from ottla_protocol.records.message_set import encode_messages

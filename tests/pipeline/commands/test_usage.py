@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 from tests.support.processes import BrokerProcess
 
-from ottla_client.commands import ClientOptions, Console
+from ottla_cli import ClientOptions, Console
 from ottla_client.errors import AuthenticationError
 from ottla_pipeline.audit.dead import in_topic
 from ottla_pipeline.commands import pipeline, spark
