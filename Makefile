@@ -78,7 +78,7 @@ docs: $(VENV)/.docs  ## build the documentation site in dist/site and check its 
 
 interop: $(VENV)/.dev  ## test with clients and tools in Java, Node and Go, in clusters with Kafka, and the client on Kafka
 	@$(PYTEST) tests/interop -m interop -rs $(or $(ARGS),-n 3)
-	@$(PYTEST) tests/client tests/clients/test_late_frames.py tests/docs/test_client.py tests/pipeline/writing/test_transactions.py --kafka=3 -rs $(or $(ARGS),-n 3)
+	@$(PYTEST) tests/client tests/cli tests/console tests/clients/test_late_frames.py tests/docs/test_client.py tests/pipeline/writing/test_transactions.py --kafka=3 -rs $(or $(ARGS),-n 3)
 	@$(PYTEST) $(addprefix tests/client/,admin consumer group producer share) --kafka=4 \
 	  $(patsubst %,--ignore-glob='*_%.py',faults mixed model turmoil) \
 	  --deselect tests/client/group/test_groups.py::test_the_coordinator_dies_and_comes_back -rs $(or $(ARGS),-n 3)
