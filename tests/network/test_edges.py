@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import struct
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -507,17 +509,16 @@ def test_localhost_is_its_ipv4_address(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_an_acceptor_out_of_descriptors_says_so_once_and_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    loop = asyncio.get_running_loop()
-    accept, reported, failures = loop.sock_accept, [], 3
+    accept, reported, failures = socket.socket.accept, [], 3
 
-    async def sock_accept(sock: socket.socket) -> Any:
+    def accept_in_the_end(sock: socket.socket) -> Any:
         nonlocal failures
         if failures:
             failures -= 1
             raise OSError(24, "Too many open files")
-        return await accept(sock)
+        return accept(sock)
 
-    monkeypatch.setattr(loop, "sock_accept", sock_accept)
+    monkeypatch.setattr(socket.socket, "accept", accept_in_the_end)
     monkeypatch.setattr(
         "ottla_broker.network.acceptor._log.__class__.error", lambda *a, **k: reported.append(a[1])
     )
@@ -525,6 +526,47 @@ async def test_an_acceptor_out_of_descriptors_says_so_once_and_goes_on(
         c.send(b"in the end")
         assert await c.receive() == b"in the end"
     assert reported == ["cannot accept connections, trying on"]
+
+
+async def test_a_stop_leaves_no_socket_of_a_flood_open() -> None:
+    clients = []
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", ResourceWarning)
+        for turns in range(6):
+            async with serving(echo) as acceptor:
+                await asyncio.sleep(0)  # until it waits
+                clients += [socket.create_connection(("127.0.0.1", acceptor.port)) for _ in range(3)]
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                acceptor.stop_accepting()
+        gc.collect()
+    for each in clients:
+        each.close()
+    assert not warned
+
+
+@pytest.mark.parametrize("is_long", [False, True])
+def test_a_closed_connection_is_no_garbage(is_long: bool) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        connection = connection_on(Pieces(framed(b"x")), echo)
+        if is_long:
+            connection.begin_long()
+        connection.close(None)
+        if is_long:
+            connection.end_long()
+        for late in (connection.on_response_ready, connection.stop_reading, connection.serve_held):
+            late()
+        connection.begin_long()
+        connection.end_long()
+        assert connection.has_left()
+        assert not connection.busy
+        before = id(connection)
+        del connection, late
+        assert before not in [id(each) for each in gc.get_objects() if isinstance(each, Connection)]
+    finally:
+        gc.enable()
 
 
 def test_a_client_that_leaves_while_nothing_is_read_is_noticed() -> None:

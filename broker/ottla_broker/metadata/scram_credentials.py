@@ -103,7 +103,8 @@ class ScramCredentials:
                     self._check(change, named[change.user, change.mechanism])
                 await self._change(user, gone, new)
             except KafkaError as error:
-                outcomes[user] = error
+                # Its frame refers to the outcomes, and they to it.
+                outcomes[user] = error.with_traceback(None)
             except BadNodeError as error:
                 outcomes[user] = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
             else:

@@ -214,17 +214,31 @@ class Acceptor:
                 except BlockingIOError:
                     pass  # none is waiting: the event loop says when one is
             self._turn = 0
-            if not self._refuses:
-                accepted: tuple[socket.socket, tuple[str, int]] = await self._loop.sock_accept(self.sock)
-                return accepted
-            self._refuses = False
-            await self._clock.sleep(REFUSED_PAUSE_SECONDS)
+            if self._refuses:
+                self._refuses = False
+                await self._clock.sleep(REFUSED_PAUSE_SECONDS)
+            else:
+                await self._waiting()
+
+    async def _waiting(self) -> None:
+        """Return when a connection waits. It isn't accepted here: a stop meanwhile would lose its socket."""
+        arrived = self._loop.create_future()
+
+        def on_readable() -> None:
+            self._loop.remove_reader(self.sock)
+            if not arrived.done():
+                arrived.set_result(None)
+
+        self._loop.add_reader(self.sock, on_readable)
+        await arrived
 
     def stop_accepting(self) -> None:
         """Stop accepting connections; open ones are still served."""
         if self._task is not None:
             self._task.cancel()
-        self.sock.close()
+        if self.sock.fileno() >= 0:
+            self._loop.remove_reader(self.sock)
+            self.sock.close()
 
     async def drain(self, timeout: float) -> None:
         """Stop reading requests, and wait up to ``timeout`` seconds for the pending responses."""

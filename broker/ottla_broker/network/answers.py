@@ -21,6 +21,8 @@ MOST_PARKED: Final = 2_000
 """Requests of a processor's connections that wait, beyond which each connection has only a few. One takes 3 KB."""
 QUEUED_RESPONSE_BYTES: Final = 1024 * 1024
 """Bytes of finished responses that may wait behind a pending one; beyond that nothing is read."""
+NONE_PENDING: Final[deque[PendingResponse]] = deque(maxlen=0)
+"""The requests without an answer of a connection that has never had one; a deque of its own would take 600 bytes."""
 
 
 class Answers:
@@ -45,7 +47,7 @@ class Answers:
         self._connection = connection
         self._processor = connection.processor
         self._writer = writer
-        self.pending: deque[PendingResponse] = deque()
+        self.pending = NONE_PENDING
         self.queued_bytes = 0
         # Of these bytes, those in memory; whether all that is held is counted.
         self._queued_held = 0
@@ -106,13 +108,15 @@ class Answers:
 
     def detach(self) -> deque[PendingResponse]:
         """Forget them, for a connection that has closed; returns the pending ones."""
-        pending, self.pending = self.pending, deque()
+        pending, self.pending = self.pending, NONE_PENDING
         self._processor.parked -= len(pending)
         self._queued_held = 0
         self.count()
         return pending
 
     def _park(self, response: PendingResponse) -> None:
+        if self.pending is NONE_PENDING:
+            self.pending = deque()
         self.pending.append(response)
         self._processor.parked += 1
 

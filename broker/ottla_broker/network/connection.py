@@ -3,6 +3,9 @@
 A connection is a reader (:mod:`.reader`), a writer (:mod:`.writer`), its answers in their order (:mod:`.answers`), and
 the reasons for which it isn't read (:mod:`.holds`). Reading also pauses while the client doesn't take its responses,
 while many requests are pending, or while large responses wait behind a pending one.
+
+The parts refer to their connection. One that has closed lets go of them, so that it is gone at once: what clients leave
+behind by connecting again and again isn't for the garbage collector, which holds the event loop.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import Any, Final
 from ottla_broker.events import LimitedLogger, get_logger
 from ottla_broker.log.heard_connections import ConnectionAge
 from ottla_broker.network.answers import Answers
-from ottla_broker.network.holds import ENDING, Holds
+from ottla_broker.network.holds import ENDING, LONG, Holds
 from ottla_broker.network.owner import Channel, Owner
 from ottla_broker.network.pending_response import CloseConnection
 from ottla_broker.network.reader import Reader
@@ -92,23 +95,28 @@ class Connection:
 
     def serve_held(self) -> None:
         """Go on with what has been received, or can be. Called by :class:`.Backlog`."""
-        self.reader.serve_held()
+        if not self.closed:
+            self.reader.serve_held()
 
     def on_response_ready(self) -> None:
         """Send the responses that are ready, up to the first that is pending."""
+        if self.closed:
+            return
         self.answers.send_ready()
-        if self.answers.pending or not self.reader.reading:
+        if not self.closed and (self.answers.pending or not self.reader.reading):
             self.reader.hold_or_resume()
 
     def on_written(self) -> None:
         """Called when responses wait in the writer, or some of those that waited have gone out."""
-        self.answers.count()
-        self.reader.hold_or_resume()
+        if not self.closed:
+            self.answers.count()
+            self.reader.hold_or_resume()
 
     def stop_reading(self) -> None:
         """Read no more requests; pending ones are still answered."""
-        self.holds.add(ENDING)
-        self.reader.hold()
+        if not self.closed:
+            self.holds.add(ENDING)
+            self.reader.hold()
 
     def throttle(self, seconds: float) -> None:
         """Mute the connection of a client that exceeds a quota: read nothing for a time. Responses are still sent."""
@@ -118,17 +126,20 @@ class Connection:
 
     def begin_long(self) -> None:
         """Read nothing until :meth:`end_long`: see :meth:`.ClientConnection.begin_long`."""
-        self.holds.begin_long()
-        self.reader.hold()
+        if not self.closed:
+            self.holds.begin_long()
+            self.reader.hold()
 
     def end_long(self) -> None:
         """Continue once all that was begun has ended."""
-        if self.holds.end_long():
+        if self.holds.reasons & LONG and self.holds.end_long():
             self.reader.end_long()
+            if self.closed:
+                self._let_go()
 
     def has_left(self) -> bool:
         """Whether the client is gone, asked while nothing is read: see :meth:`.ClientConnection.has_left`."""
-        return self.reader.has_left()
+        return self.closed or self.reader.has_left()
 
     def is_late(self, now: float) -> bool:
         """Whether the client should have authenticated by now."""
@@ -155,12 +166,12 @@ class Connection:
     @property
     def waits(self) -> bool:
         """Whether the client waits for a response, so that it isn't idle."""
-        return bool(self.answers.pending)
+        return not self.closed and bool(self.answers.pending)
 
     @property
     def busy(self) -> bool:
         """Whether a response is pending or being sent."""
-        return bool(self.answers.pending or self.writer.out)
+        return not self.closed and bool(self.answers.pending or self.writer.out)
 
     @property
     def pending_requests(self) -> int:
@@ -211,6 +222,8 @@ class Connection:
         for callback in on_close.values():
             callback()
         self.processor.forget(self)
+        if not self.holds.reasons & LONG:
+            self._let_go()
         if reason is not None:
             _closed_log.warning(
                 "connection closed",
@@ -219,3 +232,7 @@ class Connection:
                 client_id=self.client_id,
                 listener=self.listener,
             )
+
+    def _let_go(self) -> None:
+        """End the circles of references: none of the parts is used any more."""
+        del self.reader, self.answers, self.writer

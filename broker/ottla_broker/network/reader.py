@@ -164,8 +164,8 @@ class Reader:
 
         Requests that it has sent ahead may matter, so a client that has sent some isn't looked at again.
         """
-        if self._connection.closed or self.reading or self._held or self._frame is not None:
-            return self._connection.closed
+        if self.reading or self._held or self._frame is not None:
+            return False
         processor = self._processor
         try:
             n = self._sock.recv_into(processor.scratch, PROBE_BYTES)

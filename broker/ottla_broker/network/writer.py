@@ -27,6 +27,8 @@ SEND_BUDGET: Final = 4 * 1024 * 1024
 COPIED_BYTES: Final = SMALL_ANSWERS
 """Slices of files up to this size, together, are read and sent with the parts around them: that takes half as long."""
 
+NOTHING: Final[deque[object]] = deque(maxlen=0)
+"""What waits for a connection with nothing to send; a deque of its own would take 600 bytes."""
 _IN_MEMORY: Final = (bytes, bytearray, memoryview)
 """Parts of a response that are bytes; the others are :class:`.FileSlice` and :class:`.StreamedPart`."""
 
@@ -68,7 +70,7 @@ class Writer:
         self._sock = connection.sock
         self._fd = connection.fd
         self._send_file = send_file
-        self.out: deque[object] = deque()
+        self.out = NOTHING
         # ``_owed``: what ``taken`` will be when nothing in memory waits in ``out``.
         self.taken = self._owed = 0
         self.watches = False
@@ -98,12 +100,14 @@ class Writer:
             self._processor.sent_bytes += n
             if n == len(head):  # type: ignore[arg-type]
                 return
-            self.out.append(memoryview(head)[n:])  # type: ignore[arg-type]
+            self.out = deque((memoryview(head)[n:],))  # type: ignore[arg-type]
             self._owed = self.taken + len(head) - n  # type: ignore[arg-type]
         else:
-            self.out.extend(parts)
+            self.out = deque(parts)
             self._drain()
-            if self.out:
+            if not self.out:
+                self.out = NOTHING
+            else:
                 self._owed = self.taken + memory_of(self.out)
         if self.out and not self._connection.closed:
             self._start_writing()
@@ -126,6 +130,7 @@ class Writer:
         self._drain()
         if not connection.closed:
             if not self.out:
+                self.out = NOTHING
                 self._stop_writing()
             connection.on_written()
 
