@@ -14,8 +14,9 @@ from harness.brokers import Broker
 from harness.java import Unavailable
 from harness.lakehouse import LakehouseSpark, SQLError
 from tests.pipeline.landing.delta_changes import Lake, Program, Refused
+from tests.pipeline.landing.rounds import produce, run
 
-from ottla_pipeline.landing import Landing
+from ottla_pipeline.landing import Landing, compact
 
 STEPS = int(os.environ.get("OTTLA_FAULT_ROUNDS", "15"))
 
@@ -125,6 +126,32 @@ class SparkSql(Program):
         lake.now = replace(
             lake.now, rows={at: value for at, value in lake.now.rows.items() if at % 7 != 3}, foreign=()
         )
+
+
+def test_spark_reads_columns_that_a_job_has_made_wider(
+    broker: Broker, new_topic: Callable[..., str], tmp_path: Path, spark: LakehouseSpark
+) -> None:
+    topic, place = new_topic(), str(tmp_path / "lake")
+    job = Landing(
+        broker.address, place, topics=(topic,), values="json", schema="a INT, s STRUCT<x: INT, l: ARRAY<INT>>"
+    )
+    produce(broker.address, topic, [{"a": 1, "s": {"x": 2, "l": [3]}}])
+    run(job)
+    spark.sql(
+        f"ALTER TABLE delta.`{place}` SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true', "
+        "'delta.columnMapping.mode' = 'name')"
+    )
+    big = 1 << 40
+    produce(broker.address, topic, [{"a": big, "s": {"x": big, "l": [big], "y": "new"}}])
+    run(replace(job, schema="a BIGINT, s STRUCT<x: BIGINT, l: ARRAY<BIGINT>, y: STRING>"))
+    wanted = [[1, 2, 3, None], [big, big, big, "new"]]
+    for _ in range(2):
+        read = f"SELECT a, s.x, s.l[0], s.y FROM delta.`{place}` ORDER BY _offset"
+        assert spark.sql(read) == wanted
+        assert spark.sql(f"SELECT a FROM delta.`{place}` WHERE s.x > 5 AND a > 5") == [[big]]
+        compact(place)
+    spark.sql(f"OPTIMIZE delta.`{place}`")
+    assert spark.sql(read) == wanted
 
 
 def test_a_delta_table_that_spark_changes(

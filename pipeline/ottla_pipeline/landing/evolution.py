@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from ottla_pipeline.landing.errors import SchemaRefused
-from ottla_pipeline.landing.schema import type_name, widened
+from ottla_pipeline.landing.schema import Widens, digits, type_name, widened
 from ottla_pipeline.landing.tables.layout import Layout, PartitionField
 
 _HOLDS: dict[pa.DataType, tuple[pa.DataType, ...]] = {
@@ -27,11 +27,18 @@ class NewColumns(Exception):
         self.schema = schema
 
 
-def grown(table: str, has: pa.Schema, wanted: pa.Schema) -> tuple[pa.Schema, list[pa.Field]]:
-    """The table's columns followed by new ones of ``wanted``; and the new ones, and those with new fields, alone.
+def grown(
+    table: str,
+    has: pa.Schema,
+    wanted: pa.Schema,
+    widens: Widens = lambda has, wanted: False,
+    to_widen: str = "",
+) -> tuple[pa.Schema, list[pa.Field]]:
+    """The table's columns followed by new ones of ``wanted``; and the new ones, and those that have changed, alone.
 
-    A column keeps its type in the table if that holds all values of the wanted type. Raises SchemaRefused for the first
-    column that doesn't fit, with both types.
+    A column keeps its type in the table if that holds all values of the wanted type, and becomes wider if the table
+    ``widens`` it. Raises SchemaRefused for the first column that doesn't fit, with both types, and ``to_widen``, what
+    to do, if the wanted one is wider.
     """
     columns = {field.name: field for field in has}
     by_name = {field.name.lower(): field for field in has}
@@ -47,12 +54,13 @@ def grown(table: str, has: pa.Schema, wanted: pa.Schema) -> tuple[pa.Schema, lis
                 "names; rename it in the schema"
             )
         else:
-            made = known.with_type(widened(known.type, field.type))
+            made = known.with_type(widened(known.type, field.type, widens))
             if not fits(made.type, field.type):
+                instead = f"{to_widen}, " if to_widen and fits(field.type, known.type) else ""
                 raise SchemaRefused(
                     f"{table} has the column {field.name} as {type_name(known.type)}, the schema as "
-                    f"{type_name(field.type)}: values of one do not fit into the other; change the schema, or land in "
-                    "a new table"
+                    f"{type_name(field.type)}: values of one do not fit into the other; {instead}change the schema, or "
+                    "land in a new table"
                 )
         if known is None or made != known:
             columns[made.name] = made
@@ -64,6 +72,8 @@ def fits(has: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether a column of ``has`` holds every value of ``wanted``."""
     if has == wanted or wanted in _HOLDS.get(has, ()):
         return True
+    if pa.types.is_decimal(has) and pa.types.is_decimal(wanted):
+        return bool(has.scale >= wanted.scale) and digits(has) >= digits(wanted)
     if pa.types.is_struct(has) and pa.types.is_struct(wanted):
         inner = {field.name: field.type for field in has}
         return all(field.name in inner and fits(inner[field.name], field.type) for field in wanted)

@@ -211,7 +211,7 @@ def columns(landing: Landing, table: Table, data: pa.Schema, exists: bool) -> No
     if exists:
         check_filled(table.name, table.schema(), wanted)
     check_partitioning(table.name, table.layout(), landing.partition_columns, wanted)
-    _, new = grown(table.name, table.schema(), wanted)
+    _, new = grown(table.name, table.schema(), wanted, table.widens, table.to_widen)
     if new:
         table.add_columns(new)
 

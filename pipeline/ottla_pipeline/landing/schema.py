@@ -97,21 +97,30 @@ def _nullable(field: pa.Field) -> pa.Field:
     return field.with_type(kind).with_nullable(True)
 
 
-def widened(has: pa.DataType, wanted: pa.DataType) -> pa.DataType:
-    """``has`` with the fields of STRUCTs that only ``wanted`` has behind its own."""
+Widens = Callable[[pa.DataType, pa.DataType], bool]
+"""Whether a type, not nested, can become the second, wider one."""
+
+
+def digits(kind: pa.DataType) -> int:
+    """Of a decimal, before the point."""
+    return int(kind.precision - kind.scale)
+
+
+def widened(has: pa.DataType, wanted: pa.DataType, widens: Widens = lambda has, wanted: False) -> pa.DataType:
+    """``has`` with the fields of STRUCTs that only ``wanted`` has behind its own, and wider types where they can be."""
     if pa.types.is_struct(has) and pa.types.is_struct(wanted):
         inner = {field.name: field for field in has}
         seen = {name.lower() for name in inner}
         for field in wanted:
             known = inner.get(field.name)
             if known is not None:
-                inner[field.name] = known.with_type(widened(known.type, field.type))
+                inner[field.name] = known.with_type(widened(known.type, field.type, widens))
             elif field.name.lower() not in seen:
                 inner[field.name] = field.with_nullable(True)
         return pa.struct(list(inner.values()))
     if pa.types.is_list(has) and pa.types.is_list(wanted):
-        return pa.list_(has.value_field.with_type(widened(has.value_type, wanted.value_type)))
-    return has
+        return pa.list_(has.value_field.with_type(widened(has.value_type, wanted.value_type, widens)))
+    return wanted if widens(has, wanted) else has
 
 
 def normalised(kind: pa.DataType) -> pa.DataType:

@@ -156,6 +156,67 @@ def test_what_is_landed_has_physical_names_and_field_ids_and_so_have_new_columns
     assert [row["full_name"] for row in rows(table)] == [*(row["full_name"] for row in before), "Di"]
 
 
+def test_columns_become_wider_where_the_table_has_type_widening(opened: Open) -> None:
+    table = opened("many")
+    narrow = pa.schema(
+        [
+            ("d", pa.decimal128(5, 2)),
+            ("f", pa.float32()),
+            ("s", pa.struct([("x", pa.int8()), ("l", pa.list_(pa.list_(pa.int32())))])),
+        ]
+    )
+    wide = pa.schema(
+        [
+            ("d", pa.decimal128(12, 4)),
+            ("f", pa.float64()),
+            (
+                "s",
+                pa.struct(
+                    [("x", pa.int64()), ("l", pa.list_(pa.list_(pa.int64()))), ("y", pa.list_(pa.string()))]
+                ),
+            ),
+        ]
+    )
+    assert all(table.widens(narrow.field(at).type, wide.field(at).type) for at in (0, 1))
+    table.add_columns(list(narrow))
+    small = {"d": Decimal("1.25"), "f": 0.5, "s": {"x": 1, "l": [[2, None], None]}}
+    land(table, 0, day="0", **small)
+    table.add_columns(list(wide))
+    table.add_columns(list(narrow))  # Nothing to do.
+    large = {"d": Decimal("12345678.1234"), "f": 1e300, "s": {"x": 1 << 40, "l": [[1 << 41]], "y": ["z"]}}
+    land(table, 1, day="0", **large)
+    small["s"] = {"x": 1, "l": [[2, None], None], "y": None}
+    for _ in range(2):
+        assert [{name: row[name] for name in wide.names} for row in rows(table)[-2:]] == [small, large]
+        compact(table.name)
+    assert table.schema().names[-3:] == wide.names
+    fields = {one["name"]: one for one in table._definition().fields}  # type: ignore[attr-defined]
+    inner = {one["name"]: one for one in fields["s"]["type"]["fields"]}
+    assert inner["x"]["metadata"]["delta.typeChanges"] == [{"fromType": "byte", "toType": "long"}]
+    assert inner["l"]["metadata"]["delta.typeChanges"] == [
+        {"fromType": "integer", "toType": "long", "fieldPath": "element.element"}
+    ]
+    ids = [one["metadata"]["delta.columnMapping.id"] for one in (*fields.values(), *inner.values())]
+    assert len(set(ids)) == len(ids), "the new field has one, too"
+
+
+def test_a_wider_type_is_refused_with_what_to_do_without_type_widening(
+    broker: BrokerProcess, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    topic = new_topic(prefix="wider")
+    job = Landing(broker.bootstrap, str(tmp_path / "t"), (topic,), values="json", schema="id INT")
+    produce(broker.bootstrap, topic, [{"id": 1}])
+    run(job)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(
+        SchemaRefused, match=r"id as INT, the schema as BIGINT.*delta\.enableTypeWidening to true"
+    ):
+        run(replace(job, schema="id BIGINT"))
+    with pytest.raises(SchemaRefused, match=r"id as INT, the schema as STRING(?!.*enableTypeWidening)"):
+        run(replace(job, schema="id STRING"))
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 @pytest.mark.parametrize("name", ["mapped", "by_id", "vectors", "many", "clustered", "foreign"])
 def test_compaction_keeps_every_row_and_no_deleted_one(opened: Open, name: str) -> None:
     table = opened(name)

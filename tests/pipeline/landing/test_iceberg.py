@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,6 +111,33 @@ def test_a_column_whose_name_differs_in_case_alone(landing: Landing, topic: str)
     assert pairs(landing, "id", "p", "P") == [(1, "x", None), (2, "y", None)]
     compact(landing.table, "iceberg")
     assert pairs(landing, "id", "p", "P") == [(1, "x", None), (2, "y", None)]
+
+
+def test_a_wider_type_in_the_schema_widens_the_column_where_iceberg_can(landing: Landing, topic: str) -> None:
+    narrow = {"id": 1, "f": 1.5, "d": "1.25", "s": {"x": 3, "l": [4, None]}}
+    wide = {"id": 1 << 40, "f": 1e300, "d": "12345678.25", "s": {"x": 1 << 41, "l": [1 << 42], "y": "new"}}
+    before = replace(landing, schema="id INT, f FLOAT, d DECIMAL(5,2), s STRUCT<x: INT, l: ARRAY<INT>>")
+    after = replace(
+        landing,
+        schema="id BIGINT, f DOUBLE, d DECIMAL(10,2), s STRUCT<x: BIGINT, l: ARRAY<BIGINT>, y: STRING>",
+    )
+    for job, record in ((before, narrow), (after, wide), (before, narrow)):
+        text = json.dumps(record).replace('"1.25"', "1.25").replace('"12345678.25"', "12345678.25")
+        produce(job.bootstrap_servers, topic, [text.encode()])
+        run(job)
+    old = narrow | {"d": Decimal("1.25"), "s": {"x": 3, "l": [4, None], "y": None}}
+    wanted = [tuple(one.values()) for one in (old, wide | {"d": Decimal("12345678.25")}, old)]
+    for _ in range(2):
+        assert rows(landing, *old) == wanted
+        found = opened(landing).scan().to_arrow().sort_by("_offset").to_pylist()
+        assert [tuple(row[name] for name in old) for row in found] == wanted
+        compact(landing.table, "iceberg")
+    assert [str(one.field_type) for one in opened(landing).schema().fields[:3]] == [
+        "long", "double", "decimal(10, 2)",
+    ]  # fmt: skip
+    for kind in ("STRING", "DOUBLE", "DECIMAL(20,0)"):
+        with pytest.raises(SchemaRefused, match=r"has the column id as BIGINT, the schema as \w+"):
+            run(replace(landing, schema=f"id {kind}"))
 
 
 def test_a_column_that_changes_between_writing_and_commit(landing: Landing, topic: str) -> None:

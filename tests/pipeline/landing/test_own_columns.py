@@ -66,7 +66,52 @@ def in_delta(job: Landing, old: str, new: str | None) -> None:
     path.write_text("\n".join(map(json.dumps, actions)))
 
 
-@pytest.fixture(params=["delta", "iceberg"])
+def in_mapped_delta(job: Landing, old: str, new: str | None) -> None:
+    """As Spark does it where the table was created with column mapping: physical names say nothing."""
+    actions = [json.loads(line) for line in _newest_with_metadata(job).splitlines()]
+    (metadata,) = [one["metaData"] for one in actions if "metaData" in one]
+    schema = json.loads(metadata["schemaString"])
+    schema["fields"] = [one for one in schema["fields"] if one["name"] != old or new is not None]
+    for one in schema["fields"]:
+        one["name"] = new if one["name"] == old else one["name"]
+    _commit(job, [{"metaData": metadata | {"schemaString": json.dumps(schema)}}])
+
+
+def mapped(job: Landing) -> None:
+    """An empty table with random physical names, as the job's schema and Ottla's columns are."""
+    kinds = ("integer", "string", "integer", "long", "timestamp", "binary")
+    fields = [
+        {
+            "name": name,
+            "type": kind,
+            "nullable": True,
+            "metadata": {"delta.columnMapping.id": at, "delta.columnMapping.physicalName": f"col-{at}"},
+        }
+        for at, (name, kind) in enumerate(zip(("a", *NEW), kinds, strict=True))
+    ]
+    (Path(job.table) / "_delta_log").mkdir(parents=True)
+    metadata = {
+        "id": "1",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": fields}),
+        "partitionColumns": [],
+        "configuration": {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "99"},
+    }
+    _commit(job, [{"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}, {"metaData": metadata}])
+
+
+def _newest_with_metadata(job: Landing) -> str:
+    texts = [path.read_text() for path in sorted((Path(job.table) / "_delta_log").glob("*.json"))]
+    return [one for one in texts if '"metaData"' in one][-1]
+
+
+def _commit(job: Landing, actions: list[dict[str, Any]]) -> None:
+    log = Path(job.table) / "_delta_log"
+    version = len(list(log.glob("*.json")))
+    (log / f"{version:020d}.json").write_text("\n".join(map(json.dumps, actions)))
+
+
+@pytest.fixture(params=["delta", "iceberg", "mapped delta"])
 def changed(
     request: pytest.FixtureRequest, broker: BrokerProcess, new_topic: Callable[..., str], tmp_path: Path
 ) -> tuple[Landing, Change]:
@@ -78,17 +123,20 @@ def changed(
         broker.bootstrap,
         f"{folder}t",
         (topic,),
-        format=request.param,
+        format="iceberg" if iceberg else "delta",
         values="json",
         schema="a INT",
         dead_letters=f"table:{folder}d",
         names=Names(key="_key"),
     )
+    if request.param == "mapped delta":
+        mapped(job)
     produce(job.bootstrap_servers, topic, [{"a": 1}, b"no JSON"])
     run(job)
     produce(job.bootstrap_servers, topic, [{"a": 2}])
     run(job)
-    return job, in_iceberg if iceberg else in_delta
+    changes = {"iceberg": in_iceberg, "delta": in_delta, "mapped delta": in_mapped_delta}
+    return job, changes[request.param]
 
 
 def test_a_renamed_column_of_our_own_is_written_and_audited_by_its_new_name(

@@ -213,6 +213,8 @@ class Table(ABC):
     """A table on storage. One object is used by one thread; many may work on one table."""
 
     format: ClassVar[str]
+    to_widen: ClassVar[str] = ""
+    """What its users can do to let it widen types, if it can't as it is."""
 
     name: str
     """The user's name for it."""
@@ -282,10 +284,14 @@ class Table(ABC):
     def state(self, topics: Sequence[str] = ()) -> State:
         """The state in its metadata. ``topics`` are looked up if the metadata doesn't list them."""
 
-    def add_columns(self, fields: Sequence[pa.Field]) -> None:
-        """Add those columns, and fields of columns, that it lacks, in a commit of their own.
+    def widens(self, has: pa.DataType, wanted: pa.DataType) -> bool:
+        """Whether a column's type can become this wider one, in the table's metadata alone."""
+        return False
 
-        They are null in existing rows. Raises Undecided if other writers were faster every time.
+    def add_columns(self, fields: Sequence[pa.Field]) -> None:
+        """Add those columns, and fields of columns, that it lacks, and widen others, in a commit of their own.
+
+        New ones are null in existing rows. Raises Undecided if other writers were faster every time.
         """
         lost = Stale()
         for _ in range(ATTEMPTS):
@@ -294,7 +300,7 @@ class Table(ABC):
             new = [
                 one
                 for one in fields
-                if one.name not in has or widened(has[one.name], one.type) != has[one.name]
+                if one.name not in has or widened(has[one.name], one.type, self.widens) != has[one.name]
             ]
             if not new:
                 return

@@ -16,6 +16,7 @@ import json
 import logging
 import posixpath
 import time
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -56,6 +57,7 @@ class DeltaTable(Table):
     """A Delta table at a path or URI; ``options`` are deltalake's for object stores."""
 
     format = "delta"
+    to_widen = "set the table's property delta.enableTypeWidening to true by Spark (in a local folder alone)"
 
     def __init__(self, uri: str, options: dict[str, str] | None = None) -> None:
         self.name = uri
@@ -114,6 +116,26 @@ class DeltaTable(Table):
 
     def layout(self) -> Layout:
         return self._definition().layout()
+
+    def called_now(self, name: str) -> str | None:
+        """By the physical name that it had before it was renamed, as far back as the log goes."""
+        from deltalake.exceptions import DeltaError
+
+        now = super().called_now(name)
+        definition, newest = self._definition(), self._open().version()
+        if now is not None or not definition.mapped:
+            return now
+
+        def earlier(version: int) -> Definition:
+            return Definition.of(self.name, self._at(version))
+
+        versions = [one for one in self._log.versions() if one <= newest]
+        try:
+            at = bisect_left(versions, True, key=lambda one: not earlier(one).has(name))
+            return definition.logical(earlier(versions[at - 1]).physical(name)) if at else None
+        except (DeltaError, LandingError) as error:
+            log.info("what %s of %s is called now is not known: %s", name, self.name, error)
+            return None
 
     def data_files(self) -> list[DataFile]:
         definition = self._definition()
@@ -250,12 +272,14 @@ class DeltaTable(Table):
             f"{self.name} was restored to a version that its log doesn't have: land in a new table"
         )
 
-    def _files_at(self, version: int) -> set[tuple[str, str]]:
+    def _at(self, version: int) -> Any:
         import deltalake
 
-        table = deltalake.DeltaTable(self.place.uri, version=version, storage_options=self._options)
+        return deltalake.DeltaTable(self.place.uri, version=version, storage_options=self._options)
+
+    def _files_at(self, version: int) -> set[tuple[str, str]]:
         vectors = self._log.deletion_vectors(version) if self._definition().has_vectors else {}
-        paths = pa.table(table.get_add_actions()).column("path").to_pylist()
+        paths = pa.table(self._at(version).get_add_actions()).column("path").to_pylist()
         return {(path, vectors[path].unique_id if path in vectors else "") for path in paths}
 
     def _from_transactions(self, topics: Sequence[str]) -> State:
@@ -266,6 +290,9 @@ class DeltaTable(Table):
                 landed[TopicPartition(topic, partition)] = (LandedRange(offset, offset),)
                 partition += 1
         return State(Ledger(landed))
+
+    def widens(self, has: pa.DataType, wanted: pa.DataType) -> bool:
+        return self._local and self._definition().widens(has, wanted)
 
     def _add_columns(self, new: pa.Schema) -> None:
         import deltalake

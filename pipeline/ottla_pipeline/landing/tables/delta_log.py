@@ -88,26 +88,29 @@ class DeltaLog:
                 f"{self._name}: the deletion vector {path or 'in its log'} can't be read: {error}"
             ) from error
 
+    def versions(self) -> list[int]:
+        """Of the commits that it has, oldest first."""
+        parts = [one.split(".") for one in self._names()]
+        return sorted(int(one[0]) for one in parts if one[0].isdigit() and one[1:] == ["json"])
+
+    def _names(self) -> list[str]:
+        folder = pafs.FileSelector(posixpath.join(self._root, LOG), allow_not_found=True)
+        return [posixpath.basename(one.path) for one in self._fs.get_file_info(folder)]
+
     def _checkpoint(self, version: int) -> tuple[int, str | None]:
         """The commit after the newest checkpoint up to a version, and the name that its files begin with."""
-        names = [
-            posixpath.basename(one.path)
-            for one in self._fs.get_file_info(
-                pafs.FileSelector(posixpath.join(self._root, LOG), allow_not_found=True)
-            )
-        ]
         known: dict[int, list[str]] = {}
-        for name in names:
+        for name in self._names():
             number, _, kind = name.partition(".")
             if kind.startswith("checkpoint.") and number.isdigit() and int(number) <= version:
                 known.setdefault(int(number), []).append(name)
-        for number in sorted(known, reverse=True):
-            for name in sorted(known[number]):
+        for newest in sorted(known, reverse=True):
+            for name in sorted(known[newest]):
                 parts = name.split(".")
-                if len(parts) != 5 or sum(one.startswith(f"{number:020d}.") for one in known[number]) >= int(
+                if len(parts) != 5 or sum(one.startswith(f"{newest:020d}.") for one in known[newest]) >= int(
                     parts[3]
                 ):
-                    return number + 1, name
+                    return newest + 1, name
         return 0, None
 
     def _in_checkpoint(self, name: str) -> dict[str, Descriptor]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ottla_pipeline.landing.constraints import Check
 from ottla_pipeline.landing.errors import LandingError, SchemaRefused
-from ottla_pipeline.landing.schema import TIMESTAMP
+from ottla_pipeline.landing.schema import TIMESTAMP, digits
 from ottla_pipeline.landing.tables.layout import FIELD_ID, Layout, PartitionField
 
 BY_DELTALAKE = frozenset(
@@ -57,6 +57,14 @@ _REFUSED = {
 _PHYSICAL, _ID = "delta.columnMapping.physicalName", "delta.columnMapping.id"
 _MODE, _MAX_ID = "delta.columnMapping.mode", "delta.columnMapping.maxColumnId"
 _CHECK = "delta.constraints."
+_WIDENING = "delta.enableTypeWidening"
+_CHANGES = "delta.typeChanges"
+_WIDER: dict[pa.DataType, tuple[pa.DataType, ...]] = {
+    pa.int8(): (pa.int16(), pa.int32(), pa.int64(), pa.float64()),
+    pa.int16(): (pa.int32(), pa.int64(), pa.float64()),
+    pa.int32(): (pa.int64(), pa.float64()),
+    pa.float32(): (pa.float64(),),
+}
 _SIMPLE: dict[str, pa.DataType] = {
     "string": pa.string(),
     "long": pa.int64(),
@@ -116,6 +124,13 @@ class Definition:
     def physical(self, name: str) -> str:
         """A column's name in files, in statistics and partition values."""
         return next((self._physical(one) for one in self.fields if one["name"] == name), name)
+
+    def logical(self, physical: str) -> str | None:
+        """The column that has this name in files."""
+        return next((one["name"] for one in self.fields if self._physical(one) == physical), None)
+
+    def has(self, name: str) -> bool:
+        return any(one["name"] == name for one in self.fields)
 
     def _physical(self, field: Json) -> str:
         return str(field["metadata"].get(_PHYSICAL, field["name"])) if self.mapped else str(field["name"])
@@ -203,11 +218,24 @@ class Definition:
         """The layout by which files are read, the older ones and other programs' too."""
         return self.layout(ids=self.properties.get(_MODE) == "id")
 
+    def widens(self, has: pa.DataType, wanted: pa.DataType) -> bool:
+        """Whether a type can become this wider one: Delta's protocol, "Type Widening"."""
+        if self.properties.get(_WIDENING) != "true" or "typeWidening" not in self.writer_features:
+            return False
+        if pa.types.is_decimal(has) and pa.types.is_decimal(wanted):
+            more = wanted.scale - has.scale
+            return has != wanted and more >= 0 and digits(wanted) >= digits(has)
+        return wanted in _WIDER.get(has, ())
+
     def extended(self, new: pa.Schema) -> tuple[str, dict[str, str]]:
-        """The schema with new columns, serialized, and the properties; new columns have ids and physical names."""
+        """The schema with new and wider columns, serialized, and the properties.
+
+        New ones have ids and physical names, also in structs. Wider ones say what they were: Delta's protocol, "Type
+        Widening".
+        """
         largest = int(self.properties.get(_MAX_ID, "0"))
         numbers = iter(range(largest + 1, largest + 100_000))
-        fields = [*self.fields, *(_serialized(one, numbers if self.mapped else None) for one in new)]
+        fields = _merged(self.fields, new, numbers if self.mapped else None)
         properties = dict(self.properties)
         if self.mapped:
             properties[_MAX_ID] = str(next(numbers) - 1)
@@ -258,6 +286,39 @@ def _invariant(text: Any) -> str:
         return str(json.loads(text)["expression"]["expression"])
     except (KeyError, TypeError, ValueError):
         return str(text)
+
+
+def _merged(fields: Sequence[Json], new: Iterable[pa.Field], numbers: Iterator[int] | None) -> list[Json]:
+    """The fields as ``new`` has those of the same names, and behind them its others."""
+    found = {one["name"]: one for one in fields}
+    for one in new:
+        known = found.get(one.name)
+        if known is None:
+            found[one.name] = _serialized(one, numbers)
+            continue
+        changes: list[Json] = list(known["metadata"].get(_CHANGES, ()))
+        kind = _merged_type(known["type"], one.type, numbers, changes)
+        metadata = known["metadata"] | ({_CHANGES: changes} if changes else {})
+        found[one.name] = known | {"type": kind, "metadata": metadata}
+    return list(found.values())
+
+
+def _merged_type(
+    kind: Any, wanted: pa.DataType, numbers: Iterator[int] | None, changes: list[Json], path: str = ""
+) -> Any:
+    """``path``: of the type within the column, as ``changes`` have it."""
+    if isinstance(kind, str):
+        wider = _serialized_type(wanted, None)
+        if kind.replace(" ", "") != wider:
+            changes.append({"fromType": kind, "toType": wider} | ({"fieldPath": path} if path else {}))
+        return wider
+    if kind["type"] == "struct":
+        return kind | {"fields": _merged(kind["fields"], wanted, numbers)}
+    if kind["type"] == "array":
+        within = f"{path}.element" if path else "element"
+        inner = _merged_type(kind["elementType"], wanted.value_type, numbers, changes, within)
+        return kind | {"elementType": inner}
+    return kind
 
 
 def _serialized(field: pa.Field, numbers: Iterator[int] | None) -> Json:

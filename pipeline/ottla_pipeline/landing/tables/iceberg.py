@@ -306,6 +306,12 @@ class IcebergTable(Table):
         # Rolled back, or replaced, to before anything was landed.
         return State(notes=state.notes)
 
+    def widens(self, has: pa.DataType, wanted: pa.DataType) -> bool:
+        """Iceberg's specification, "Schema Evolution"."""
+        if pa.types.is_decimal(has) and pa.types.is_decimal(wanted):
+            return bool(has.scale == wanted.scale and has.precision < wanted.precision)
+        return (has, wanted) in ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
+
     def _add_columns(self, new: pa.Schema) -> None:
         _check_names(self.name, new)
         table = self._open()
