@@ -48,8 +48,9 @@ def request(acks: int, *topics: tuple[str, list[int]], **options: int) -> Produc
 @pytest.mark.parametrize("acks", [1, -1])
 @pytest.mark.parametrize("codec", [0, 1])
 def test_each_partition_is_answered_in_its_place(wire: Wire, new_topic: Topic, acks: int, codec: int) -> None:
+    """As in Kafka, a topic that is named twice is answered once, and one without partitions isn't."""
     one, other, small = new_topic(flush_messages=1), new_topic(), new_topic()
-    counts = [(one, MANY + 37), (small, 1), (other, PORTION), (small, 0)]
+    counts = [(one, MANY), (small, 1), (other, PORTION), (one, 37), ("missing", 0)]
     sent = request(acks, *((name, [0] * count) for name, count in counts), codec=codec)
     sent.topic_data[1].partition_data[0].index = 7
     wire.send(request_bytes(sent, 9, 1) + request_bytes(request(1, (one, [0])), 9, 2))
@@ -60,12 +61,16 @@ def test_each_partition_is_answered_in_its_place(wire: Wire, new_topic: Topic, a
         assert correlation == number
         answers.append(ProduceResponse.decode(data, 9, position).responses)
     first, second = answers
-    assert [(topic.name, len(topic.partition_responses)) for topic in first] == counts
+    assert [(topic.name, len(topic.partition_responses)) for topic in first] == [
+        (one, MANY + 37),
+        *counts[1:3],
+    ]
     for topic in (first[0], first[2]):
         found = [(each.error_code, each.base_offset) for each in topic.partition_responses]
         assert found == [(NONE, offset) for offset in range(len(found))]
     assert first[1].partition_responses[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert second[0].partition_responses[0].base_offset == MANY + 37, "requests keep their order"
+    assert wire.call(request(acks, (one, []), codec=codec), 9).responses == []
 
 
 def test_without_acks_all_is_appended_though_the_client_leaves(

@@ -131,11 +131,11 @@ async def _in_portions(
 
     # The request's buffer is used again before the last portion's turn.
     _keep(request)
-    answers: list[tuple[bool, Running[ProduceResponse | None]]] = []
-    with unread(ctx.connection), if_left(lambda: abandon_all(running for _, running in answers)):
+    answers: list[Running[ProduceResponse | None]] = []
+    with unread(ctx.connection), if_left(lambda: abandon_all(answers)):
         for portion in portions(request, OPENED_AT_ONCE if opens_many else PORTION):
-            work = WORK * portion.partitions + OPENED * _count_closed(ctx, portion.request)
-            answers.append((portion.continues, Running(_produce(ctx, portion.request)).start()))
+            work = WORK * _count(portion) + OPENED * _count_closed(ctx, portion)
+            answers.append(Running(_produce(ctx, portion)).start())
             await pause(work)
         del request, portion
         return await join(answers)
@@ -248,6 +248,8 @@ def _append(
 ) -> tuple[ProduceResponse | None, list[_Wait]]:
     """Append the batches, unless the request as a whole is refused. Returns the answer, and what it waits for.
 
+    As in Kafka, a topic that is named twice is answered once, and one without partitions isn't.
+
     ``verified``: of a request with a transactional id. Raises CloseConnection where an error has no response.
     """
     acks, version = request.acks, ctx.version
@@ -255,16 +257,16 @@ def _append(
         refusal = ErrorCode.INVALID_REQUIRED_ACKS, None
     guard, now_ms = None, ctx.services.clock.now_ms()
     waits: list[_Wait] = []
-    topics = []
+    topics: dict[str, list[PartitionProduceResponse]] = {}
     # Texts and codes, not errors: an error's traceback would keep the request until the next garbage collection.
     failure: str | None = None
     place = -1
     for topic in request.topic_data:
         name = topic.name
-        answers = []
         for data in topic.partition_data:
             place += 1
-            answers.append(answer := PartitionProduceResponse(index=data.index, base_offset=-1))
+            answer = PartitionProduceResponse(index=data.index, base_offset=-1)
+            topics.setdefault(name, []).append(answer)
             checked: Partition | None = None
             try:
                 partition = ctx.partition(name, data.index)
@@ -302,9 +304,11 @@ def _append(
                 _put_error(answer, error)
                 ctx.services.replicas.counters.produce_failed(name, error.code, len(data.records or b""))
                 _put_start(answer, error, checked)
-        topics.append(TopicProduceResponse(name=name, partition_responses=answers))
     if acks:
-        return ProduceResponse(responses=topics), waits
+        answers = [
+            TopicProduceResponse(name=name, partition_responses=parts) for name, parts in topics.items()
+        ]
+        return ProduceResponse(responses=answers), waits
     if failure is not None:
         # There is no response for the error. As in Kafka, the connection is closed, which the client notices.
         raise CloseConnection(f"produce with acks=0 failed: {failure}")

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final
 
 from ottla_broker.network.pending_response import CloseConnection
 from ottla_broker.requests.inline import Running
-from ottla_protocol.messages.produce import ProduceRequest, ProduceResponse, TopicProduceData
+from ottla_protocol.messages.produce import (
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
 
 PORTION: Final = 100
 """Partitions that are appended at a time."""
@@ -15,35 +20,22 @@ WORK: Final = 5
 """The work of appending to a partition, in elements of a handler."""
 
 
-class Portion(NamedTuple):
-    """Some of a request's partitions. ``continues``: the first topic is the last one of the portion before."""
-
-    request: ProduceRequest
-    partitions: int
-    continues: bool
-
-
-def portions(request: ProduceRequest, most: int) -> Iterator[Portion]:
+def portions(request: ProduceRequest, most: int) -> Iterator[ProduceRequest]:
     """The request in portions of at most so many partitions."""
     topics: list[TopicProduceData] = []
     room = most
-    continues = False
     for topic in request.topic_data:
         start, parts = 0, topic.partition_data
-        while True:
+        while start < len(parts):
             some = parts[start : start + room]
             topics.append(TopicProduceData(name=topic.name, partition_data=some))
             start += len(some)
-            # A topic counts, too: it may have no partitions.
-            room -= max(1, len(some))
-            if room <= 0:
-                yield Portion(_like(request, topics), most - room, continues)
+            room -= len(some)
+            if not room:
+                yield _like(request, topics)
                 topics, room = [], most
-                continues = start < len(parts)
-            if start >= len(parts):
-                break
     if topics:
-        yield Portion(_like(request, topics), most - room, continues)
+        yield _like(request, topics)
 
 
 def _like(request: ProduceRequest, topics: list[TopicProduceData]) -> ProduceRequest:
@@ -55,28 +47,23 @@ def _like(request: ProduceRequest, topics: list[TopicProduceData]) -> ProduceReq
     )
 
 
-async def join(answers: Sequence[tuple[bool, Running[ProduceResponse | None]]]) -> ProduceResponse | None:
-    """The answer to the whole, from whether each portion ``continues`` the one before, and its answer.
+async def join(answers: Sequence[Running[ProduceResponse | None]]) -> ProduceResponse | None:
+    """The answer to the whole, from that to each portion.
 
     Raises the first CloseConnection: a request without acks has no other answer.
     """
     failure: CloseConnection | None = None
-    joined: list[Any] = []
-    answered = False
-    for continues, running in answers:
+    joined: dict[str, TopicProduceResponse] = {}
+    for running in answers:
         try:
             response = await running
         except CloseConnection as error:
             failure = failure or error
             continue
-        if response is None:
-            continue
-        answered = True
-        topics = response.responses
-        if continues and joined:
-            joined[-1].partition_responses += topics[0].partition_responses
-            topics = topics[1:]
-        joined += topics
+        for topic in response.responses if response is not None else ():
+            whole = joined.setdefault(topic.name, topic)
+            if whole is not topic:
+                whole.partition_responses += topic.partition_responses
     if failure is not None:
         raise failure
-    return ProduceResponse(responses=joined) if answered else None
+    return ProduceResponse(responses=list(joined.values())) if joined else None
