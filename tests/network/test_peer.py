@@ -208,7 +208,7 @@ async def test_an_answer_that_does_not_come_in_time_ends_the_connection(
     connection = await PeerConnection.open("127.0.0.1", broker.port, client_id="t", timeout=60, clock=clock)
     os.kill(broker.pid, signal.SIGSTOP)
     try:
-        with pytest.raises(PeerTimeoutError, match=r"did not answer MetadataRequest within 0.2 s"):
+        with pytest.raises(PeerTimeoutError, match=r"did not answer Metadata within 0.2 s"):
             await connection.submit(MetadataRequest(), timeout=0.2)
     finally:
         os.kill(broker.pid, signal.SIGCONT)

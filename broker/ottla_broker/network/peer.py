@@ -12,22 +12,19 @@ import select
 import socket
 from collections.abc import Callable, Iterable
 from enum import Enum
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from ottla_broker.network.resolver import Resolver
-from ottla_protocol.errors import KafkaError, LocalProtocolError, ProtocolError
-from ottla_protocol.exchange import Encoded, Exchange, RawAnswer
-from ottla_protocol.messages.api_versions import ApiVersionsRequest
-from ottla_protocol.sasl.login import LOGIN, MechanismRefused, authenticate
+from ottla_protocol.aio.connection import BrokerConnection, Errors
+from ottla_protocol.errors import KafkaError
+from ottla_protocol.sasl.login import MechanismRefused
 from ottla_protocol.sasl.mechanism import SaslError
 
 if TYPE_CHECKING:
     import ssl
 
-    from ottla_broker.clock import Clock, TimerHandle
+    from ottla_broker.clock import Clock
     from ottla_protocol.sasl.login import Login
-    from ottla_protocol.sasl.mechanism import SaslClient
     from ottla_protocol.schema import Message
 
 MAX_ANSWER_BYTES: Final = 512 * 1024 * 1024
@@ -39,13 +36,8 @@ RECONNECT_SECONDS: Final = (0.05, 1.0)
 VANISHED_SECONDS: Final = 1.0
 """How long a machine's name or route must be missing before it counts as gone; both may be missing briefly."""
 
-_TOKEN_SECONDS: Final = 1.0
-"""The pause before another attempt to get a token, while a session lasts."""
-
 _ENDED: Final = getattr(select, "POLLRDHUP", 0)
 """The peer sends no more; outside Linux poll() reports that unasked, as it does errors."""
-
-SOFTWARE: Final = ("ottla-broker", "0.1.0")
 
 
 class PeerError(ConnectionError):
@@ -82,47 +74,20 @@ class Purpose(Enum):
     OTHER = "other"
 
 
-class _Waiting:
-    """A request under way: its future, and the timer that ends its time."""
-
-    __slots__ = ("alarm", "future", "name")
-
-    def __init__(self, future: asyncio.Future[Any], name: str) -> None:
-        self.future = future
-        self.name = name
-        self.alarm: TimerHandle | None = None
-
-    def complete(self, value: Any, error: BaseException | None) -> None:
-        if self.alarm is not None:
-            self.alarm.cancel()
-        if self.future.done():
-            return
-        if error is None:
-            self.future.set_result(value)
-        else:
-            self.future.set_exception(error)
+_ERRORS: Final[Errors[PeerError]] = Errors(PeerError, PeerError, PeerTimeoutError, PeerError, PeerError)
 
 
-class PeerConnection(asyncio.BufferedProtocol):
+class PeerConnection(BrokerConnection[PeerError]):
     """Made by :meth:`open`. Owned by the loop thread.
 
     ``on_close`` is called once when an open connection closes, with the reason (None: this side closed it).
     """
 
+    software = ("ottla-broker", "0.1.0")
+
     def __init__(self, host: str, port: int, client_id: str, clock: Clock) -> None:
-        self.host = host
-        self.port = port
-        self.closed = False
+        super().__init__(host, port, client_id, MAX_ANSWER_BYTES, _ERRORS, clock)
         self.on_close: Callable[[ConnectionError | None], None] | None = None
-        self._clock = clock
-        self._exchange: Exchange[_Waiting] = Exchange(client_id, MAX_ANSWER_BYTES)
-        self._transport: asyncio.Transport | None = None
-        self._error: PeerError | None = None
-        self._gone = asyncio.Event()
-        # Requests that wait for a login to be renewed, and how to send them.
-        self._held: list[tuple[asyncio.Future[Any], Callable[[], None]]] | None = None
-        self._renewal: TimerHandle | None = None
-        self._renewing: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(
@@ -160,13 +125,13 @@ class PeerConnection(asyncio.BufferedProtocol):
                     except OSError:
                         if index == len(addresses):
                             raise
-                await connection._shake_hands(timeout)
+                await connection.ask_versions(timeout)
                 if login is not None:
-                    await connection._log_in(login, await connection._begin_login(login), timeout)
+                    await connection.log_in(login, timeout)
         except TimeoutError:
             connection.close()
             raise PeerUnreachableError(f"{where} did not answer within {timeout:.3g} s", False) from None
-        except PeerError as error:
+        except (PeerError, KafkaError) as error:
             connection.close()
             raise PeerUnreachableError(str(error), False) from error
         except OSError as error:
@@ -182,147 +147,16 @@ class PeerConnection(asyncio.BufferedProtocol):
             raise
         return connection
 
-    async def _shake_hands(self, timeout: float) -> None:
-        request = ApiVersionsRequest(client_software_name=SOFTWARE[0], client_software_version=SOFTWARE[1])
-        while True:
-            answer: RawAnswer = await self.submit(
-                request, timeout=timeout, version=self._exchange.handshake_version, raw=True
-            )
-            try:
-                if self._exchange.learn(answer):
-                    return
-            except (KafkaError, ProtocolError) as error:
-                raise PeerError(f"{self.host}:{self.port} is not a broker: {error}") from error
+    def login_failed(self, login: Login, error: SaslError | MechanismRefused) -> PeerError:
+        where = f"{self.host}:{self.port}"
+        if isinstance(error, SaslError):
+            return PeerError(f"{where}: this broker's login failed: {error}")
+        offers = f", it offers {', '.join(error.offered)}" if error.offered else f" ({error})"
+        return PeerError(f"{where} does not offer {login.mechanism}{offers}")
 
-    async def _begin_login(self, login: Login) -> SaslClient:
-        """This side's part of a login, which may need a token from an OAuth provider first. Raises PeerError."""
-        try:
-            return await login.client()
-        except SaslError as error:
-            raise self._login_failed(error) from error
-
-    def _login_failed(self, error: SaslError) -> PeerError:
-        return PeerError(f"{self.host}:{self.port}: this broker's login failed: {error}")
-
-    async def _log_in(self, login: Login, client: SaslClient, timeout: float) -> None:
-        """Authenticate by SASL. Raises PeerError."""
-        ask = partial(self.submit, timeout=timeout)
-        try:
-            seconds = await authenticate(login.mechanism, client, ask, asyncio.to_thread)
-        except MechanismRefused as error:
-            offers = f", it offers {', '.join(error.offered)}" if error.offered else f" ({error})"
-            raise PeerError(f"{self.host}:{self.port} does not offer {login.mechanism}{offers}") from error
-        except SaslError as error:
-            raise self._login_failed(error) from error
-        if seconds > 0:
-            self._renewal = self._clock.call_later(seconds, self._renew, login, timeout)
-
-    def _renew(self, login: Login, timeout: float) -> None:
-        """Log in again before the session expires (KIP-368)."""
-        if not self.closed:
-            self._renewing = asyncio.get_running_loop().create_task(self._log_in_again(login, timeout))
-
-    async def _log_in_again(self, login: Login, timeout: float) -> None:
-        try:
-            client = await self._begin_login(login)
-        except PeerError:
-            # The session lasts a little longer, and the token may come in time.
-            self._renewal = self._clock.call_later(_TOKEN_SECONDS, self._renew, login, timeout)
-            return
-        # From now on the peer accepts no other requests.
-        self._held = []
-        try:
-            await self._log_in(login, client, timeout)
-        except PeerError as error:
-            self.close(error)
-            return
-        held, self._held = self._held or [], None
-        for future, sends in held:
-            try:
-                if not future.done():
-                    sends()
-            except PeerError as error:
-                future.set_exception(error)
-
-    def __repr__(self) -> str:
-        return f"<PeerConnection {self.host}:{self.port}{' closed' if self.closed else ''}>"
-
-    def version_of(self, api_key: int) -> int:
-        """The highest version of an API that both sides have. Raises PeerError if there is none."""
-        try:
-            return self._exchange.version_of(api_key)
-        except LocalProtocolError as error:
-            raise PeerError(f"{self.host}:{self.port}: {error}") from error
-
-    def submit(
-        self,
-        request: Message | Encoded,
-        *,
-        timeout: float,
-        version: int | None = None,
-        raw: bool = False,
-    ) -> asyncio.Future[Any]:
-        """Send a request now; the future has the response.
-
-        The future fails with PeerError if the connection breaks, and with PeerTimeoutError after ``timeout`` seconds,
-        which closes the connection, because later responses could not be matched. Cancelling it drops the response.
-
-        Raises PeerError if the connection is closed, or the peer doesn't serve this request.
-        """
-        if self.closed:
-            raise self._error or PeerError(f"the connection to {self.host}:{self.port} is closed")
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        sends = partial(self._send, request, future, timeout, version, raw)
-        if self._held is not None and not isinstance(request, LOGIN):
-            self._held.append((future, sends))
-        else:
-            sends()
-        return future
-
-    def _send(
-        self,
-        request: Message | Encoded,
-        future: asyncio.Future[Any],
-        timeout: float,
-        version: int | None,
-        raw: bool,
-    ) -> None:
-        """Raises PeerError."""
-        waiting = _Waiting(future, request.name if isinstance(request, Encoded) else type(request).__name__)
-        try:
-            parts, _, answered = self._exchange.request(request, waiting, version=version, raw=raw)
-        except LocalProtocolError as error:
-            raise PeerError(f"{self.host}:{self.port}: {error}") from error
-        assert self._transport is not None
-        self._transport.writelines(parts)
-        if answered:
-            waiting.alarm = self._clock.call_later(timeout, self._time_out, waiting, timeout)
-        else:
-            future.set_result(None)
-
-    def close(self, error: PeerError | None = None) -> None:
-        """Close the connection; requests under way fail. A second call does nothing."""
-        if self.closed:
-            return
-        self.closed = True
-        self._error = error
-        if self._renewal is not None:
-            self._renewal.cancel()
-        if self._renewing is not None and self._renewing is not asyncio.current_task():
-            self._renewing.cancel()
-        if self._transport is None:
-            self._gone.set()
-        else:
-            self._transport.abort()
-        reason = error or PeerError(f"the connection to {self.host}:{self.port} is closed")
-        while self._exchange.pending:
-            self._exchange.pending.popleft().token.complete(None, reason)
-        held, self._held = self._held or [], None
-        for future, _ in held:
-            if not future.done():
-                future.set_exception(reason)
+    def on_closed(self) -> None:
         if self.on_close is not None:
-            self.on_close(error)
+            self.on_close(self.error)
 
     def check_closed(self) -> None:
         """Close the connection if the peer has closed it, without waiting for the event loop to report that."""
@@ -331,54 +165,6 @@ class PeerConnection(asyncio.BufferedProtocol):
             poll.register(self._transport.get_extra_info("socket").fileno(), _ENDED)
             if poll.poll(0):
                 self._break(None)
-
-    async def wait_closed(self) -> None:
-        """Wait until the socket is closed, after :meth:`close`."""
-        await self._gone.wait()
-
-    def _time_out(self, waiting: _Waiting, timeout: float) -> None:
-        message = f"{self.host}:{self.port} did not answer {waiting.name} within {timeout:.3g} s"
-        waiting.complete(None, PeerTimeoutError(message))
-        self.close(PeerError(message))
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # No isinstance: uvloop's transports aren't asyncio's.
-        self._transport = cast(asyncio.Transport, transport)
-        if self.closed:
-            self._gone.clear()
-            self._transport.abort()
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._exchange.buffer()
-
-    def buffer_updated(self, nbytes: int) -> None:
-        if self.closed:
-            return
-        try:
-            answers = self._exchange.received(nbytes)
-        except ProtocolError as error:
-            self.close(PeerError(f"{self.host}:{self.port} does not answer as a broker; it sent {error}"))
-            return
-        for token, value, wrong in answers:
-            if wrong is None:
-                token.complete(value, None)
-            else:
-                failure = PeerError(f"{self.host}:{self.port} sent {wrong}")
-                token.complete(None, failure)
-                self.close(failure)
-
-    def eof_received(self) -> None:
-        # Pending requests fail now, not only when the transport has been closed.
-        self._break(None)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._break(exc)
-        self._gone.set()
-
-    def _break(self, exc: Exception | None) -> None:
-        if not self.closed:
-            how = "the broker closed it" if exc is None else str(exc) or type(exc).__name__
-            self.close(PeerError(f"the connection to {self.host}:{self.port} broke: {how}"))
 
 
 def _has_vanished(error: OSError) -> bool:

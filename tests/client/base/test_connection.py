@@ -209,7 +209,7 @@ async def test_a_silent_broker_is_warned_of_once(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("ottla_client.connection.QUIET_SECONDS", 0.1)
+    monkeypatch.setattr("ottla_client.connection.Connection.quiet_seconds", 0.1)
     fake.answers[ApiKey.LIST_GROUPS] = fake.answers[ApiKey.FETCH] = lambda header, request: None
     connection = await connect()
     connection.submit(FetchRequest(max_wait_ms=60_000), timeout=90)  # the broker may wait for records
