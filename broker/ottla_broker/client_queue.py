@@ -1,9 +1,9 @@
-"""A queue in which clients take turns, so that a client that adds much doesn't keep the others waiting."""
+"""Clients take turns, so that a client that adds much doesn't keep the others waiting."""
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -46,3 +46,45 @@ class ClientQueue(Generic[T]):
     def clear(self) -> None:
         self._items.clear()
         self._count = 0
+
+
+class Budget(Generic[T]):
+    """Begins what clients ask for, in turns, as far as a limit of it may be under way. The rest waits.
+
+    Owned by the loop thread.
+
+    Attributes:
+        used: what those under way have reserved.
+    """
+
+    __slots__ = ("_begin", "_limit", "_waiting", "used")
+
+    def __init__(self, limit: int, begin: Callable[[T], bool]) -> None:
+        """``begin`` returns whether an item has begun, or else is of no use any more."""
+        self._limit = limit
+        self._begin = begin
+        self._waiting: ClientQueue[tuple[int, T]] = ClientQueue()
+        self.used = 0
+
+    def reserve(self, client: Hashable, size: int, item: T) -> None:
+        """Begin the item, now or when enough has been released. One alone may exceed the limit."""
+        self._waiting.append(client, (size, item))
+        self._begin_some()
+
+    def release(self, size: int) -> None:
+        """An item has ended."""
+        self.used -= size
+        self._begin_some()
+
+    def clear(self) -> list[T]:
+        """Return those that wait, which won't begin."""
+        items = [item for _, item in self._waiting]
+        self._waiting.clear()
+        return items
+
+    def _begin_some(self) -> None:
+        waiting = self._waiting
+        while waiting and (not self.used or self.used + waiting.first[0] <= self._limit):
+            size, item = waiting.popleft()
+            if self._begin(item):
+                self.used += size

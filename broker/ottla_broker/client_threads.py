@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from ottla_broker.background import Background
-from ottla_broker.client_queue import ClientQueue
+from ottla_broker.client_queue import Budget
 
 T = TypeVar("T")
 
@@ -25,14 +25,13 @@ class ClientThreads:
 
     def __init__(self) -> None:
         self._threads = Background(THREADS)
-        self._waiting: ClientQueue[tuple[asyncio.Future[Any], Callable[[], Any]]] = ClientQueue()
+        self._budget: Budget[tuple[asyncio.Future[Any], Callable[[], Any]]] = Budget(_AHEAD, self._begin)
         self._begun: set[asyncio.Future[Any]] = set()
 
     def run(self, client: Hashable, function: Callable[..., T], *args: object) -> asyncio.Future[T]:
         """Run ``function(*args)`` on a thread when it is the client's turn."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append(client, (future, partial(function, *args)))
-        self._begin()
+        self._budget.reserve(client, 1, (future, partial(function, *args)))
         return future
 
     def withdraw(self, future: asyncio.Future[Any]) -> None:
@@ -42,22 +41,21 @@ class ClientThreads:
 
     def close(self) -> None:
         """Wait for running functions, and cancel the others."""
-        for future, _ in self._waiting:
+        for future, _ in self._budget.clear():
             future.cancel()
-        self._waiting.clear()
         self._threads.close()
 
-    def _begin(self) -> None:
-        waiting = self._waiting
-        while waiting and len(self._begun) < _AHEAD:
-            future, function = waiting.popleft()
-            if not future.cancelled():
-                self._begun.add(future)
-                self._threads.run(function).add_done_callback(partial(self._ended, future))
+    def _begin(self, item: tuple[asyncio.Future[Any], Callable[[], Any]]) -> bool:
+        future, function = item
+        if future.cancelled():
+            return False
+        self._begun.add(future)
+        self._threads.run(function).add_done_callback(partial(self._ended, future))
+        return True
 
     def _ended(self, future: asyncio.Future[Any], run: asyncio.Future[Any]) -> None:
         self._begun.discard(future)
-        self._begin()
+        self._budget.release(1)
         if future.cancelled():
             return
         if run.cancelled():

@@ -14,17 +14,17 @@ from typing import Final, Literal, NamedTuple
 
 from ottla_broker.metadata.client_quotas import QuotaKind
 from ottla_broker.network.service import Parts
-from ottla_broker.requests.turns import CODED, Reserved, Room
+from ottla_broker.requests.turns import CODED, Purpose, Reservation
 from ottla_protocol.acls import AclOperation, AclResource
 
 MiB: Final = 1024 * 1024
 
 MOST_ANSWER: Final = 32 * MiB
 """About how many bytes of descriptions an answer has; what is named after that is for the next request."""
-DESCRIPTIONS: Final = Reserved(Room.DESCRIPTIONS, MOST_ANSWER)
-LISTS: Final = Reserved(Room.ANSWERS, 16 * MiB)
+DESCRIPTIONS: Final = Reservation(Purpose.DESCRIPTIONS, MOST_ANSWER)
+LISTS: Final = Reservation(Purpose.ANSWERS, 16 * MiB)
 """For the answers to a short request for all topics, groups, ids or offsets."""
-_IN_PROPORTION: Final = Reserved(Room.REQUESTS, 0)
+_IN_PROPORTION: Final = Reservation(Purpose.REQUESTS, 0)
 
 CLUSTER, GROUP, TOPIC = AclResource.CLUSTER, AclResource.GROUP, AclResource.TOPIC
 TRANSACTIONAL_ID = AclResource.TRANSACTIONAL_ID
@@ -82,7 +82,7 @@ class Api(NamedTuple):
     quick_bytes: int = 4 * 1024
     is_decoded_at_once: bool = False
     is_bulky: bool = False
-    answer: Reserved = _IN_PROPORTION
+    answer: Reservation = _IN_PROPORTION
     is_carried_out: bool = False
     describes_cluster: bool = False
     quota: QuotaKind | None = None

@@ -18,7 +18,7 @@ from ottla_broker.requests.responder import Responder, pack_header
 from ottla_broker.requests.route import Handle, Route
 from ottla_broker.requests.services import Services
 from ottla_broker.requests.serving import Serving, reply_of
-from ottla_broker.requests.turns import Reserved, Room
+from ottla_broker.requests.turns import Purpose, Reservation
 from ottla_protocol.api_keys import ApiKey, api_name
 from ottla_protocol.errors import ErrorCode, ProtocolError
 from ottla_protocol.header import RequestHeader, parse_request_header
@@ -38,7 +38,7 @@ _JOIN_SECONDS = 30.0
 """How long such a request waits until its connection is closed, so that its client asks another broker."""
 
 _UNLIMITED = 1 << 62
-_NOTHING: Final = Reserved(Room.REQUESTS, 0)
+_NOTHING: Final = Reservation(Purpose.REQUESTS, 0)
 _MEMORY_OF_A_BYTE: Final = 100
 """Two bytes of a request can become an object of two hundred."""
 
@@ -95,7 +95,7 @@ class Dispatcher:
             if not self._is_brokers(route, connection):
                 taken = max(min(route.api.memory, _MEMORY_OF_A_BYTE * size), route.api.answer.memory)
                 work = self._decoded_in_turns(route, context, bytes(frame), position, route.api.memory)
-                reserved = Reserved(route.api.answer.room, taken)
+                reserved = Reservation(route.api.answer.purpose, taken)
                 return Serving(work, self._waiting, context, route.api, reserved)
             if route.is_between_brokers or size > LONG_BYTES_OF_BROKERS:
                 work = self._decoded_in_turns(route, context, bytes(frame), position, _UNLIMITED)

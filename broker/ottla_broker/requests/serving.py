@@ -10,7 +10,7 @@ from ottla_broker.network.service import Parts, Reply, client_of
 from ottla_broker.requests.api import Api
 from ottla_broker.requests.context import RequestContext
 from ottla_broker.requests.inline import Running, if_left
-from ottla_broker.requests.turns import AT_ONCE, TURN, Job, Reserved
+from ottla_broker.requests.turns import AT_ONCE, TURN, Job, Reservation
 
 
 class Serving(Running["Parts | None"]):
@@ -28,7 +28,7 @@ class Serving(Running["Parts | None"]):
         waiting: set[Running[Any]],
         context: RequestContext,
         api: Api,
-        reserved: Reserved | None = None,
+        reserved: Reservation | None = None,
     ) -> None:
         """``reserved``: the memory that a large request may take, which does nothing at once; None for others."""
         super().__init__(work, waiting)
@@ -78,14 +78,14 @@ class Serving(Running["Parts | None"]):
         if self._waits_for is not None:
             self._waits_since = context.services.clock.monotonic()
 
-    def _take_turns(self, reserved: Reserved) -> None:
+    def _take_turns(self, reserved: Reservation) -> None:
         context = self._context
         context.in_turns = True
         if not self._is_abandoned:
             self._holds_connection = True
             context.connection.begin_long()
         context.services.turns.start(
-            self._job(), client_of(context.connection), reserved.memory, reserved.room
+            self._job(), client_of(context.connection), reserved.memory, reserved.purpose
         )
 
     def _job(self) -> Job:

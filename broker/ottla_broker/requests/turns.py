@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Hashable
 from enum import Enum
 from typing import Final, NamedTuple
 
-from ottla_broker.client_queue import ClientQueue
+from ottla_broker.client_queue import Budget, ClientQueue
 
 Job = Generator[int, None, None]
 """Yields how many elements' worth of work it has done: one takes some microseconds."""
@@ -35,14 +35,14 @@ CODED: Final = 100
 """The work of one slice of a sliced reader, writer or search, in elements of a handler."""
 
 AT_ONCE_MEMORY: Final = 64 * 1024 * 1024
-"""Bytes that jobs under way may take, estimated, for each :class:`Room`: large requests, small ones, and answers.
+"""Bytes that jobs under way may take, estimated, for each :class:`Purpose`: large requests, small ones, and answers.
 Further requests wait until others are done, and clients take turns there too."""
 SMALL_MEMORY: Final = 2 * 1024 * 1024
 """A request whose elements take at most this many bytes is small: it never waits for large ones."""
 
 
-class Room(Enum):
-    """A purpose of jobs' memory: each kind has ``AT_ONCE_MEMORY``, so that none waits for another kind."""
+class Purpose(Enum):
+    """What jobs take memory for: each purpose has ``AT_ONCE_MEMORY``, so that none waits for another."""
 
     SMALL_REQUESTS = "small requests"
     REQUESTS = "requests"
@@ -50,37 +50,23 @@ class Room(Enum):
     DESCRIPTIONS = "descriptions"
 
 
-class Reserved(NamedTuple):
+class Reservation(NamedTuple):
     """The memory that a job may take, in bytes, and what for."""
 
-    room: Room
+    purpose: Purpose
     memory: int
-
-
-class _Room:
-    """The memory for one kind of jobs, and those that wait for it."""
-
-    __slots__ = ("taken", "waiting")
-
-    def __init__(self) -> None:
-        self.taken = 0
-        self.waiting: ClientQueue[_Running] = ClientQueue()
-
-    def has_room(self, memory: int) -> bool:
-        """Whether a job may begin; one alone always may."""
-        return not self.taken or self.taken + memory <= AT_ONCE_MEMORY
 
 
 class _Running:
     """A job, and what is left of its share of a turn."""
 
-    __slots__ = ("client", "job", "left", "memory", "room")
+    __slots__ = ("client", "job", "left", "memory", "purpose")
 
-    def __init__(self, job: Job, client: Hashable, memory: int, room: _Room) -> None:
+    def __init__(self, job: Job, client: Hashable, memory: int, purpose: Purpose) -> None:
         self.job = job
         self.client = client
         self.memory = memory
-        self.room = room
+        self.purpose = purpose
         self.left = TURN
 
 
@@ -100,21 +86,20 @@ class Turns:
         self._jobs: ClientQueue[_Running] = ClientQueue()
         # The one whose turn isn't over.
         self._current: _Running | None = None
-        self._rooms = {kind: _Room() for kind in Room}
+        self._budgets = {each: Budget(AT_ONCE_MEMORY, self._begin) for each in Purpose}
         self._scheduled = False
         self.longest = 0
 
-    def start(self, job: Job, client: Hashable, memory: int = 0, kind: Room = Room.REQUESTS) -> None:
+    def start(self, job: Job, client: Hashable, memory: int = 0, purpose: Purpose = Purpose.REQUESTS) -> None:
         """Work off a client's ``job``, which raises nothing, in turns with the others.
 
-        ``memory``: the bytes that it may take for what ``kind`` says; a request's that takes few is a small one.
+        ``memory``: the bytes that it may take for a purpose; a request's that takes few is a small one.
         """
-        if kind is Room.REQUESTS and memory <= SMALL_MEMORY:
-            kind = Room.SMALL_REQUESTS
-        room = self._rooms[kind]
-        running = _Running(job, client, memory, room)
-        if memory and (room.waiting or not room.has_room(memory)):
-            room.waiting.append(client, running)
+        if purpose is Purpose.REQUESTS and memory <= SMALL_MEMORY:
+            purpose = Purpose.SMALL_REQUESTS
+        running = _Running(job, client, memory, purpose)
+        if memory:
+            self._budgets[purpose].reserve(client, memory, running)
         else:
             self._begin(running)
         if not self._scheduled:
@@ -127,24 +112,16 @@ class Turns:
         return self._current is None and not self._jobs
 
     def close(self) -> None:
-        rooms = self._rooms.values()
         current = [] if self._current is None else [self._current]
-        for running in [*current, *self._jobs, *(each for room in rooms for each in room.waiting)]:
+        waiting = [each for budget in self._budgets.values() for each in budget.clear()]
+        for running in [*current, *self._jobs, *waiting]:
             running.job.close()
         self._jobs.clear()
         self._current = None
-        for room in rooms:
-            room.waiting.clear()
 
-    def _begin(self, running: _Running) -> None:
-        running.room.taken += running.memory
+    def _begin(self, running: _Running) -> bool:
         self._jobs.append(running.client, running)
-
-    def _end(self, running: _Running) -> None:
-        room = running.room
-        room.taken -= running.memory
-        while room.waiting and room.has_room(room.waiting.first.memory):
-            self._begin(room.waiting.popleft())
+        return True
 
     def _turn(self) -> None:
         jobs = self._jobs
@@ -156,7 +133,8 @@ class Turns:
                     work = next(running.job)
                 except StopIteration:
                     self._current = None
-                    self._end(running)
+                    if running.memory:
+                        self._budgets[running.purpose].release(running.memory)
                     continue
                 done += work
                 running.left -= work
