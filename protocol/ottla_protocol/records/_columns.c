@@ -90,84 +90,40 @@ static PyObject *py_list_batches(PyObject *module, PyObject *args)
     return Py_BuildValue("(nnLi)", rows, at, expected, status);
 }
 
-/* Passes a field's length and bytes: its place and size. */
-#define FIELD_AT(at, size) \
-    INT(size); \
-    if (size < -1 || size > end - p) \
-        goto wrong; \
-    at = p - data; \
-    if (size > 0) \
-        p += size
-
 /* Reads this many records from *at on into the columns, from row totals->rows on; whether all of them are valid. */
 static int index_records(const uint8_t *data, const uint8_t **at, int64_t left, const int64_t *piece, int64_t first,
                          int64_t until, int max_headers, int64_t *columns, int64_t room, Totals *totals)
 {
-    const uint8_t *p, *end, *start = *at, *stop = data + piece[P_TO];
+    const uint8_t *p = *at, *stop = data + piece[P_TO];
     /* In variables of their own: the columns might be the same memory, for all the compiler knows. */
     const int64_t base = piece[P_BASE], base_stamp = piece[P_STAMP], stamp_mask = piece[P_APPENDED] ? 0 : -1;
     int64_t *offsets = columns + totals->rows, *stamps = offsets + room, *keys = stamps + room;
     int64_t *values = keys + 2 * room, *headers = values + 2 * room;
-    int64_t row = 0, counts = 0;
-    int reason = FINE;
+    int64_t row = 0, counts = 0, offset, stamp;
+    Record record;
 
     for (; left; left--) {
-        int32_t length, delta, key_size, value_size, count, size, i;
-        int64_t offset, stamp_delta, stamp, key_at, value_at, headers_at;
-
-        p = start;
-        end = stop;
-        INT(length);
-        if (length < 1 || length > end - p)
-            goto wrong;
-        end = p + length;
-        p++; /* the attributes, which have no meaning */
-        if (p < end && *p < 128) {
-            stamp_delta = (*p >> 1) ^ -(*p & 1);
-            p++;
-        } else if ((reason = read_long(&p, end, &stamp_delta)) != FINE)
-            goto wrong;
-        INT(delta);
-        FIELD_AT(key_at, key_size);
-        FIELD_AT(value_at, value_size);
-        headers_at = p - data;
-        INT(count);
-        if (count < 0 || count > (end - p) / 2 || count > max_headers)
-            goto wrong;
-        for (i = 0; i < count; i++) {
-            INT(size);
-            if (size < 0 || size > end - p)
-                goto wrong;
-            p += size;
-            INT(size);
-            if (size < -1 || size > end - p)
-                goto wrong;
-            if (size > 0)
-                p += size;
-        }
-        if (p != end || delta < 0 || __builtin_add_overflow(base, delta, &offset)
-            || __builtin_add_overflow(base_stamp, stamp_delta & stamp_mask, &stamp))
-            goto wrong;
-        start = end;
+        if (read_record(p, stop, &record) != FINE || record.header_count > max_headers || record.offset_delta < 0
+            || __builtin_add_overflow(base, record.offset_delta, &offset)
+            || __builtin_add_overflow(base_stamp, record.timestamp_delta & stamp_mask, &stamp))
+            return 0;
+        p = record.end;
         if (offset < first || offset >= until)
             continue;
         offsets[row] = offset;
         stamps[row] = stamp;
-        keys[row] = key_at;
-        keys[room + row] = key_size;
-        values[row] = value_at;
-        values[room + row] = value_size;
-        headers[row] = count ? headers_at : -1;
-        counts += count;
+        keys[row] = record.key.at - data;
+        keys[room + row] = record.key.size;
+        values[row] = record.value.at - data;
+        values[room + row] = record.value.size;
+        headers[row] = record.header_count ? record.headers - data : -1;
+        counts += record.header_count;
         row++;
     }
     totals->rows += row;
     totals->headers += counts;
-    *at = start;
+    *at = p;
     return 1;
-wrong:
-    (void)reason;
-    return 0;
 }
 
 /* The places of the names and values of the headers at these places; whether all of them are valid. */
@@ -176,35 +132,30 @@ static int index_headers(const uint8_t *data, int64_t size, const int64_t *place
 {
     const uint8_t *p, *end = data + size;
     int64_t row, pair = 0;
-    int reason = FINE;
+    Field name, value;
 
     edges[0] = 0;
     for (row = 0; row < rows; row++) {
         int64_t place = places[row];
         int32_t count = 0;
-        p = data + place;
         if (place >= size)
-            goto wrong;
-        if (place >= 0) {
-            INT(count);
-        }
+            return 0;
+        p = data + place;
+        if (place >= 0 && read_int(&p, end, &count) != FINE)
+            return 0;
         if (count < 0 || count > room - pair)
-            goto wrong;
+            return 0;
         for (; count; count--, pair++) {
-            int32_t name, value;
-            FIELD_AT(pairs[pair], name);
-            if (name < 0)
-                goto wrong;
-            FIELD_AT(pairs[2 * room + pair], value);
-            pairs[room + pair] = name;
-            pairs[3 * room + pair] = value;
+            if (read_header(&p, end, &name, &value) != FINE)
+                return 0;
+            pairs[pair] = name.at - data;
+            pairs[room + pair] = name.size;
+            pairs[2 * room + pair] = value.at - data;
+            pairs[3 * room + pair] = value.size;
         }
         edges[row + 1] = (int32_t)pair;
     }
     return pair == room;
-wrong:
-    (void)reason;
-    return 0;
 }
 
 static PyObject *py_headers(PyObject *module, PyObject *args)

@@ -7,7 +7,7 @@
 #include "engine.h"
 #include <stdlib.h>
 
-#include "numbers.h"
+#include "record.h"
 
 #define LOG_OVERHEAD 12
 #define MAGIC_AT 16
@@ -20,18 +20,6 @@
 
 /* The bytes of a message without key and value, by format. */
 static const Py_ssize_t OVERHEAD[] = {26, 34};
-
-/* Reads a zigzag varint of up to `most` bytes (5 or 10); -1 for one that is cut off or too long. */
-static int read_number(const uint8_t **at, const uint8_t *end, int most, int64_t *number)
-{
-    int32_t small;
-    if (most == 10)
-        return read_long(at, end, number) == FINE ? 0 : -1;
-    if (read_int(at, end, &small) != FINE)
-        return -1;
-    *number = small;
-    return 0;
-}
 
 static int number_size(int64_t number)
 {
@@ -85,86 +73,57 @@ static uint32_t crc32(const uint8_t *p, Py_ssize_t size)
     return ~sum;
 }
 
-/* A record of either kind. Sizes are -1 for null. */
+/* A record, or a message. */
 typedef struct {
     int64_t offset, timestamp;
-    const uint8_t *key, *value;
-    int64_t key_size, value_size;
-} Record;
-
-/* Takes a field of `size` bytes; -1 if it doesn't fit. */
-static int take(const uint8_t **at, const uint8_t *end, int64_t size, const uint8_t **field)
-{
-    *field = *at;
-    if (size < -1 || size > end - *at)
-        return -1;
-    if (size > 0)
-        *at += size;
-    return 0;
-}
+    Field key, value;
+} Message;
 
 /* Reads the record of format 2 at `*at`; 0 if it is regular. */
-static int read_record(const uint8_t **at, const uint8_t *stop, int64_t base_offset, int64_t base_timestamp,
-                       Record *record)
+static int next_record(const uint8_t **at, const uint8_t *stop, int64_t base_offset, int64_t base_timestamp,
+                       Message *message)
 {
-    const uint8_t *p = *at, *end, *field;
-    int64_t length, delta, number, headers;
-    if (read_number(&p, stop, 5, &length) || length < 1 || length > stop - p)
+    Record record;
+    if (read_record(*at, stop, &record) != FINE || record.offset_delta < 0
+        || __builtin_add_overflow(base_timestamp, record.timestamp_delta, &message->timestamp))
         return -1;
-    end = p + length;
-    p++; /* the attributes, which have no meaning */
-    if (read_number(&p, end, 10, &delta) || __builtin_add_overflow(base_timestamp, delta, &record->timestamp))
-        return -1;
-    if (read_number(&p, end, 5, &number) || number < 0)
-        return -1;
-    record->offset = base_offset + number;
-    if (read_number(&p, end, 5, &record->key_size) || take(&p, end, record->key_size, &record->key))
-        return -1;
-    if (read_number(&p, end, 5, &record->value_size) || take(&p, end, record->value_size, &record->value))
-        return -1;
-    if (read_number(&p, end, 5, &headers) || headers < 0 || headers > (end - p) / 2)
-        return -1;
-    for (; headers; headers--) {
-        if (read_number(&p, end, 5, &number) || number < 0 || take(&p, end, number, &field))
-            return -1;
-        if (read_number(&p, end, 5, &number) || take(&p, end, number, &field))
-            return -1;
-    }
-    if (p != end)
-        return -1;
-    *at = end;
+    message->offset = base_offset + record.offset_delta;
+    message->key = record.key;
+    message->value = record.value;
+    *at = record.end;
     return 0;
 }
 
-static Py_ssize_t message_size(const Record *record, int magic)
+static int32_t field_bytes(Field field)
 {
-    return OVERHEAD[magic] + (record->key_size > 0 ? record->key_size : 0)
-        + (record->value_size > 0 ? record->value_size : 0);
+    return field.size > 0 ? field.size : 0;
 }
 
-static uint8_t *put_field(uint8_t *p, const uint8_t *field, int64_t size)
+static Py_ssize_t message_size(const Message *message, int magic)
 {
-    p = put_big32(p, (uint32_t)(int32_t)size);
-    if (size > 0) {
-        memcpy(p, field, (size_t)size);
-        p += size;
-    }
-    return p;
+    return OVERHEAD[magic] + field_bytes(message->key) + field_bytes(message->value);
 }
 
-static uint8_t *put_message(uint8_t *start, const Record *record, int magic, int attributes, int64_t subtract)
+static uint8_t *put_bytes(uint8_t *p, Field field)
 {
-    Py_ssize_t size = message_size(record, magic);
+    if (field.size > 0)
+        memcpy(p, field.at, (size_t)field.size);
+    return p + field_bytes(field);
+}
+
+static uint8_t *put_message(uint8_t *start, const Message *message, int magic, int attributes, int64_t subtract)
+{
+    Py_ssize_t size = message_size(message, magic);
     uint8_t *p = start;
-    p = put_big64(p, (uint64_t)(record->offset - subtract));
+    p = put_big64(p, (uint64_t)(message->offset - subtract));
     put_big32(p, (uint32_t)(size - LOG_OVERHEAD));
     p = start + MAGIC_AT;
     *p++ = (uint8_t)magic;
     *p++ = (uint8_t)attributes;
     if (magic)
-        p = put_big64(p, (uint64_t)record->timestamp);
-    p = put_field(p, record->key, record->key_size);
-    p = put_field(p, record->value, record->value_size);
+        p = put_big64(p, (uint64_t)message->timestamp);
+    p = put_bytes(put_big32(p, (uint32_t)message->key.size), message->key);
+    p = put_bytes(put_big32(p, (uint32_t)message->value.size), message->value);
     put_big32(start + LOG_OVERHEAD, crc32(start + MAGIC_AT, size - MAGIC_AT));
     return p;
 }
@@ -187,17 +146,17 @@ static int measure(const Body *body, Py_ssize_t *total)
 {
     const uint8_t *p = body->start;
     Py_ssize_t size = *total;
-    Record record;
+    Message message;
     int64_t i, previous;
     if (body->base_offset > INT64_MAX - INT32_MAX || body->base_offset == INT64_MIN)
         return UNUSUAL;
     previous = body->base_offset - 1;
     for (i = 0; i < body->count; i++) {
-        if (read_record(&p, body->stop, body->base_offset, body->base_timestamp, &record) || record.offset <= previous)
+        if (next_record(&p, body->stop, body->base_offset, body->base_timestamp, &message) || message.offset <= previous)
             return UNUSUAL;
-        previous = record.offset;
-        if (record.offset >= body->first_offset) {
-            Py_ssize_t one = message_size(&record, body->magic);
+        previous = message.offset;
+        if (message.offset >= body->first_offset) {
+            Py_ssize_t one = message_size(&message, body->magic);
             if (one - LOG_OVERHEAD > INT32_MAX || __builtin_add_overflow(size, one, &size))
                 return UNUSUAL;
         }
@@ -213,20 +172,20 @@ static uint8_t *convert(Body *body, uint8_t *to)
 {
     const uint8_t *p = body->start;
     int attributes = body->is_append_time && body->magic ? LOG_APPEND_TIME : 0;
-    Record record;
+    Message message;
     int64_t i, subtract = 0;
     body->last_offset = body->max_timestamp = -1;
     for (i = 0; i < body->count; i++) {
-        read_record(&p, body->stop, body->base_offset, body->base_timestamp, &record);
+        next_record(&p, body->stop, body->base_offset, body->base_timestamp, &message);
         if (body->is_relative && i == 0)
-            subtract = record.offset;
-        if (record.offset >= body->first_offset) {
+            subtract = message.offset;
+        if (message.offset >= body->first_offset) {
             if (body->is_append_time)
-                record.timestamp = body->append_time;
-            to = put_message(to, &record, body->magic, attributes, subtract);
-            body->last_offset = record.offset;
-            if (record.timestamp > body->max_timestamp)
-                body->max_timestamp = record.timestamp;
+                message.timestamp = body->append_time;
+            to = put_message(to, &message, body->magic, attributes, subtract);
+            body->last_offset = message.offset;
+            if (message.timestamp > body->max_timestamp)
+                body->max_timestamp = message.timestamp;
         }
     }
     return to;
@@ -375,31 +334,37 @@ typedef struct {
     Py_ssize_t end;
 } Set;
 
+/* Takes a message's field; any size below 0 is null. -1 if it doesn't fit. */
+static int take(const uint8_t **at, const uint8_t *end, Field *field)
+{
+    if (end - *at < 4)
+        return -1;
+    field->size = (int32_t)big32(*at);
+    *at += 4;
+    if (field->size < -1)
+        field->size = -1;
+    field->at = *at;
+    if (field->size > end - *at)
+        return -1;
+    *at += field_bytes(*field);
+    return 0;
+}
+
 /* Reads the message at `at`, which is whole; 0 if it is regular, undamaged, and has none of the attributes `refused`. */
-static int read_message(const uint8_t *at, const uint8_t *end, int magic, int refused, Record *record)
+static int read_message(const uint8_t *at, const uint8_t *end, int magic, int refused, Message *message)
 {
     const uint8_t *p = at + MAGIC_AT;
     if (end - at < OVERHEAD[magic] || p[0] != magic || p[1] & refused
         || big32(at + LOG_OVERHEAD) != crc32(p, end - p))
         return -1;
-    record->offset = (int64_t)big64(at);
+    message->offset = (int64_t)big64(at);
     p += 2;
-    record->timestamp = -1;
+    message->timestamp = -1;
     if (magic) {
-        record->timestamp = (int64_t)big64(p);
+        message->timestamp = (int64_t)big64(p);
         p += 8;
     }
-    record->key_size = (int32_t)big32(p);
-    if (record->key_size < -1)
-        record->key_size = -1;
-    p += 4;
-    if (take(&p, end, record->key_size, &record->key) || end - p < 4)
-        return -1;
-    record->value_size = (int32_t)big32(p);
-    if (record->value_size < -1)
-        record->value_size = -1;
-    p += 4;
-    if (take(&p, end, record->value_size, &record->value) || record->timestamp < -1)
+    if (take(&p, end, &message->key) || take(&p, end, &message->value) || message->timestamp < -1)
         return -1;
     return 0;
 }
@@ -408,7 +373,7 @@ static int read_message(const uint8_t *at, const uint8_t *end, int magic, int re
 static int gather(const uint8_t *data, Py_ssize_t size, int magic, int refused, Set *set, uint8_t **to)
 {
     uint8_t *out = *to;
-    Record record;
+    Message message;
     memset(set, 0, sizeof *set);
     set->max_timestamp = -1;
     while (size - set->end >= LOG_OVERHEAD) {
@@ -418,32 +383,24 @@ static int gather(const uint8_t *data, Py_ssize_t size, int magic, int refused, 
             return UNUSUAL;
         if (length > size - set->end - LOG_OVERHEAD)
             break;
-        if (read_message(at, at + LOG_OVERHEAD + length, magic, refused, &record))
+        if (read_message(at, at + LOG_OVERHEAD + length, magic, refused, &message))
             return UNUSUAL;
         if (!set->count)
-            set->base_timestamp = record.timestamp;
-        if (record.timestamp > set->max_timestamp)
-            set->max_timestamp = record.timestamp;
-        delta = record.timestamp - set->base_timestamp;
-        inside = 1 + number_size(delta) + number_size(set->count) + number_size(record.key_size)
-            + number_size(record.value_size) + 1 + (record.key_size > 0 ? record.key_size : 0)
-            + (record.value_size > 0 ? record.value_size : 0);
+            set->base_timestamp = message.timestamp;
+        if (message.timestamp > set->max_timestamp)
+            set->max_timestamp = message.timestamp;
+        delta = message.timestamp - set->base_timestamp;
+        inside = 1 + number_size(delta) + number_size(set->count) + number_size(message.key.size)
+            + number_size(message.value.size) + 1 + field_bytes(message.key)
+            + field_bytes(message.value);
         out = write_varint(out, inside);
         *out++ = 0;
         out = write_varint(out, delta);
         out = write_varint(out, set->count);
-        out = write_varint(out, record.key_size);
-        if (record.key_size > 0) {
-            memcpy(out, record.key, (size_t)record.key_size);
-            out += record.key_size;
-        }
-        out = write_varint(out, record.value_size);
-        if (record.value_size > 0) {
-            memcpy(out, record.value, (size_t)record.value_size);
-            out += record.value_size;
-        }
+        out = put_bytes(write_varint(out, message.key.size), message.key);
+        out = put_bytes(write_varint(out, message.value.size), message.value);
         *out++ = 0;
-        set->last_offset = record.offset;
+        set->last_offset = message.offset;
         set->count++;
         set->end += LOG_OVERHEAD + length;
     }

@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 #include "crc32c.h"
-#include "numbers.h"
+#include "record.h"
 
 /* Raised whenever arguments or results change, so that compiled.py never uses a stale binary. */
 #define INTERFACE 4
@@ -52,18 +52,6 @@ typedef struct {
     int64_t refused_timestamp[MOST_REFUSED];
     char refused_kind[MOST_REFUSED];
 } Walk;
-
-/* Numbers of one and two bytes, which nearly all are, without a call. */
-#define INT(number) \
-    if (p < end && *p < 128) { \
-        number = (*p >> 1) ^ -(*p & 1); \
-        p++; \
-    } else if (end - p > 1 && p[1] < 128) { \
-        number = (*p & 127) | p[1] << 7; \
-        number = (number >> 1) ^ -(number & 1); \
-        p += 2; \
-    } else if ((reason = read_int(&p, end, &number)) != FINE) \
-        goto wrong
 
 static void refuse(Walk *walk, int64_t record, int64_t timestamp, int kind)
 {
@@ -112,117 +100,38 @@ static void prepare_walk(Walk *walk, int64_t first, int64_t count, int64_t base_
 /* Walks the records that lie in the data as a whole, and returns how many bytes they have. */
 static Py_ssize_t whole_records(Walk *walk, const uint8_t *data, Py_ssize_t size)
 {
-    const uint8_t *p, *start = data, *stop = data + size, *end;
+    const uint8_t *start = data, *stop = data + size;
     const int64_t last = walk->end, base_timestamp = walk->base_timestamp;
     const int64_t earliest = walk->earliest, latest = walk->latest;
-    const int keys = walk->keys, finds = walk->finds;
-    int64_t i = walk->record, max_timestamp = walk->max_timestamp;
-    int reason = FINE, renumber = walk->renumber, within = 0;
+    const int least_key = walk->keys ? 0 : -1, finds = walk->finds;
+    int64_t i = walk->record, max_timestamp = walk->max_timestamp, timestamp;
+    int reason = FINE, renumber = walk->renumber;
+    Record record;
 
     for (; i < last; i++) {
-        int32_t length, offset_delta, field, headers;
-        int64_t delta, timestamp;
         int kind = 0;
 
-        p = start;
-        end = stop;
-        within = 0;
-        INT(length);
-        if (length < 0) {
-            reason = LENGTH;
-            goto wrong;
-        }
-        if (length > end - p) {
-            reason = CUT;
-            goto wrong;
-        }
-        end = p + length;
-        within = 1;
-        if (p == end) {
-            reason = CUT;
-            goto wrong;
-        }
-        p++; /* the attributes, which have no meaning */
-        if (p < end && *p < 128) {
-            delta = (*p >> 1) ^ -(*p & 1);
-            p++;
-        } else if (end - p > 1 && p[1] < 128) {
-            delta = (*p & 127) | p[1] << 7;
-            delta = (delta >> 1) ^ -(delta & 1);
-            p += 2;
-        } else if ((reason = read_long(&p, end, &delta)) != FINE)
-            goto wrong;
-        INT(offset_delta);
-        INT(field);
-        if (field >= 0) {
-            if (field > end - p) {
-                reason = FIELD;
-                goto wrong;
-            }
-            p += field;
-        } else if (field < -1) {
-            reason = FIELD;
-            goto wrong;
-        } else if (keys)
-            kind = NO_KEY;
-        INT(field);
-        if (field >= 0) {
-            if (field > end - p) {
-                reason = FIELD;
-                goto wrong;
-            }
-            p += field;
-        } else if (field < -1) {
-            reason = FIELD;
-            goto wrong;
-        }
-        INT(headers);
-        if (headers) {
-            /* A header has two lengths at least. */
-            if (headers < 0 || headers > (end - p) / 2) {
-                reason = HEADERS;
-                goto wrong;
-            }
-            for (; headers; headers--) {
-                INT(field);
-                if (field < 0 || field > end - p) {
-                    reason = HEADER;
-                    goto wrong;
-                }
-                p += field;
-                INT(field);
-                if (field < -1 || field > end - p) {
-                    reason = HEADER;
-                    goto wrong;
-                }
-                if (field > 0)
-                    p += field;
-            }
-        }
-        if (p != end) {
-            reason = ENDS;
-            goto wrong;
-        }
-        if (__builtin_add_overflow(base_timestamp, delta, &timestamp)) {
+        reason = read_record(start, stop, &record);
+        if (reason == FINE && __builtin_add_overflow(base_timestamp, record.timestamp_delta, &timestamp))
             reason = TIMESTAMP;
-            goto wrong;
-        }
+        if (reason != FINE)
+            break;
         if (timestamp > max_timestamp)
             max_timestamp = timestamp;
-        renumber |= offset_delta != i;
-        if (!kind && (timestamp < earliest || timestamp > latest) && timestamp != -1)
+        renumber |= record.offset_delta != i;
+        if (record.key.size < least_key)
+            kind = NO_KEY;
+        else if ((timestamp < earliest || timestamp > latest) && timestamp != -1)
             kind = OUT_OF_RANGE;
         if (kind)
             refuse(walk, i, timestamp, kind);
-        if (finds && is_found(walk, offset_delta, timestamp)) {
+        if (finds && is_found(walk, record.offset_delta, timestamp)) {
             reason = FOUND;
-            goto wrong;
+            break;
         }
-        /* Not p, though it is equal: so the processor begins the next record before it has finished this one. */
-        start = end;
+        start = record.end;
     }
-wrong:
-    walk->reason = reason == CUT && !within ? MORE : reason;
+    walk->reason = reason;
     walk->record = i;
     walk->max_timestamp = max_timestamp;
     walk->renumber = renumber;

@@ -57,7 +57,7 @@ static int put_all(OffsetMap *map, const uint8_t *body, int64_t size, int64_t co
         if (found < 0)
             return OTHER;
         for (i = 0; i < found && result == END; i++) {
-            const Record *record = walk.window + i;
+            const Seen *record = walk.window + i;
             int64_t offset = base + record->offset_delta;
             if (record->has_key && offset >= first_dirty) {
                 result = put(map, record->hash, offset);
@@ -117,7 +117,7 @@ static int choose(const OffsetMap *map, const uint8_t *body, int64_t size, int64
         if (found < 0)
             return OTHER;
         for (i = 0; i < found; i++) {
-            const Record *record = walk.window + i;
+            const Seen *record = walk.window + i;
             int64_t offset = base + record->offset_delta, timestamp;
             int stays = 1;
             if (offset <= map->latest) {
@@ -138,12 +138,13 @@ static int choose(const OffsetMap *map, const uint8_t *body, int64_t size, int64
     return END;
 }
 
-/* Appends a record with `moved_by` added to its timestamp delta; it begins at `start`, its attributes are at `p`. */
+/* Appends a record with `moved_by` added to its timestamp delta; its attributes are at `p`. */
 static int append_moved(Buffer *out, const uint8_t *p, const uint8_t *end, int64_t moved_by)
 {
     uint8_t delta[10], *delta_end, *to;
-    int64_t number, length;
-    const uint8_t *rest = read_varint(p + 1, end, &number);
+    int64_t number = 0, length;
+    const uint8_t *rest = p + 1;
+    read_long(&rest, end, &number); /* which the walk has seen to be fine, as is its length */
     delta_end = write_varint(delta, (int64_t)((uint64_t)number + (uint64_t)moved_by));
     length = 1 + (delta_end - delta) + (end - rest);
     to = reserve(out, (size_t)length + 10);
@@ -164,10 +165,9 @@ static int append_records(Buffer *out, const uint8_t *body, const Choice *choice
     const uint8_t *p = body, *first = NULL; /* of a row of records that stay as they are */
     size_t i;
     for (i = 0; i < choice->stays.size; i++) {
-        int64_t length;
+        int32_t length = 0;
         const uint8_t *start = p;
-        /* Ten bytes are the longest varint, and the walk has seen that this one ends in time. */
-        p = read_varint(p, p + 10, &length);
+        read_int(&p, p + 5, &length);
         if (choice->stays.bytes[i] && moved_by) {
             if (append_moved(out, p, p + length, moved_by) != END)
                 return NO_MEMORY;

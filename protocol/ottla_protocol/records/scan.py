@@ -180,7 +180,7 @@ class Findings:
         """Count records with deltas within :attr:`quick_deltas`."""
         self.max_timestamp = max(self.max_timestamp, self._base + largest_delta)
 
-    def add(self, index: int, timestamp_delta: int, offset_delta: int, key_size: int) -> None:
+    def add(self, index: int, timestamp_delta: int, offset_delta: int, has_key: bool) -> None:
         """Count a record. Raises WrongRecordError: TIMESTAMP; FOUND if it is the one that is looked for."""
         timestamp = self._base + timestamp_delta
         if not INT64_MIN <= timestamp <= INT64_MAX:
@@ -188,7 +188,7 @@ class Findings:
         self.max_timestamp = max(self.max_timestamp, timestamp)
         if offset_delta != index:
             self.renumber = 1
-        if self.keys and key_size < 0:
+        if self.keys and not has_key:
             self.without_key += 1
             self._refuse(index, timestamp, NO_KEY)
         elif not self._earliest <= timestamp <= self._latest and timestamp != -1:
@@ -310,18 +310,43 @@ def _walk(
     return findings.result(reason, index, start)
 
 
+class RecordSpan(NamedTuple):
+    """Where a record lies in a body, and what compaction has to know of it."""
+
+    start: int
+    end: int
+    # Behind the attributes.
+    timestamp_at: int
+    offset_at: int
+    timestamp_delta: int
+    offset_delta: int
+    key: bytes | None
+    has_value: bool
+
+
 def read_with_care(data: bytes, start: int, size: int, index: int, findings: Findings) -> int:
     """Read a record of any kind; where it ends. Raises WrongRecordError."""
+    record = read_record(data, start, size)
+    findings.add(index, record.timestamp_delta, record.offset_delta, record.key is not None)
+    return record.end
+
+
+def read_record(data: bytes, start: int, size: int) -> RecordSpan:
+    """The record at ``start`` of the ``size`` bytes, with every number checked. Raises WrongRecordError."""
     length, at = read_number(data, start, size)
     if length < 0:
         raise WrongRecordError(LENGTH)
     if not 0 < length <= size - at:
         raise WrongRecordError(CUT)
     end = at + length
-    timestamp_delta, at = read_number(data, at + 1, end, 10)
-    offset_delta, at = read_number(data, at, end)
-    key_size, at = read_number(data, at, end)
-    value_size, at = read_number(data, at + field_size(key_size, end - at), end)
+    timestamp_at = at + 1
+    timestamp_delta, offset_at = read_number(data, timestamp_at, end, 10)
+    offset_delta, at = read_number(data, offset_at, end)
+    key_size, key_at = read_number(data, at, end)
+    at = key_at + field_size(key_size, end - key_at)
+    key = None if key_size < 0 else data[key_at:at]
+    value_size, at = read_number(data, at, end)
+    has_value = value_size >= 0
     headers, at = read_number(data, at + field_size(value_size, end - at), end)
     check_header_count(headers, end - at)
     for _ in range(headers):
@@ -330,8 +355,7 @@ def read_with_care(data: bytes, start: int, size: int, index: int, findings: Fin
         at += header_value_size(value_size, end - at)
     if at != end:
         raise WrongRecordError(ENDS)
-    findings.add(index, timestamp_delta, offset_delta, key_size)
-    return end
+    return RecordSpan(start, end, timestamp_at, offset_at, timestamp_delta, offset_delta, key, has_value)
 
 
 def read_number(data: bytes, at: int, end: int, most: int = 5) -> tuple[int, int]:

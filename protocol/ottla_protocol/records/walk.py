@@ -269,8 +269,8 @@ class PythonWalk:
             return wrong.reason != CUT
         return length <= len(self._data) - at
 
-    def _read_record(self) -> Generator[None, None, tuple[int, int, int]]:
-        """A record's timestamp delta, offset delta and key size. Raises WrongRecordError."""
+    def _read_record(self) -> Generator[None, None, tuple[int, int, bool]]:
+        """A record's timestamp delta, offset delta, and whether it has a key. Raises WrongRecordError."""
         self._left = _NUMBER_BYTES
         length = yield from self._number()
         if length < 0:
@@ -294,7 +294,7 @@ class PythonWalk:
             yield from self._skip(header_value_size(size, self._left))
         if self._left:
             raise WrongRecordError(ENDS)
-        return timestamp_delta, offset_delta, key_size
+        return timestamp_delta, offset_delta, key_size >= 0
 
     def _number(self, most: int = 5) -> Generator[None, None, int]:
         """Read a number within what is left of the record. Raises WrongRecordError."""

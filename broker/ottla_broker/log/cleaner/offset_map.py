@@ -24,8 +24,9 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from ottla_broker.log.cleaner.pace import RECORDS_A_TURN
-from ottla_broker.log.cleaner.records import Choice, RecordSpan, choose, walk
+from ottla_broker.log.cleaner.records import Choice, choose, walk
 from ottla_protocol.compiled import load_engine
+from ottla_protocol.records.scan import RecordSpan
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
