@@ -6,11 +6,11 @@ SHELL := /bin/bash
 VENV ?= .venv
 DATA ?= ottla-data
 LISTEN ?= 127.0.0.1:9092
+CONSOLE ?= 127.0.0.1:8080
 ARGS ?=
 MINUTES ?= 10
 BIN := $(VENV)/bin
 PYTEST ?= $(BIN)/python -m pytest
-PIP := $(BIN)/python -m pip --disable-pip-version-check -q install
 
 # The first Python 3.11 or later on the PATH; choose another with `make PYTHON=/path/to/python …`.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3; do \
@@ -24,13 +24,15 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' |
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-run: $(VENV)/.broker  ## run a broker on 127.0.0.1:9092 in the foreground (DATA=folder LISTEN=host:port ARGS=…)
-	@exec $(BIN)/ottla broker --data-dir $(DATA) --listen $(LISTEN) $(ARGS)
+run: $(VENV)/.broker  ## run a broker on 127.0.0.1:9092 in the foreground, and the console on 8080 (DATA=folder LISTEN=host:port CONSOLE=host:port ARGS=…)
+	@echo "starting the broker"
+	@exec $(BIN)/ottla broker --data-dir $(DATA) --listen $(LISTEN) $(ARGS) > >($(BIN)/python -m bench.beside $(VENV) "$(CONSOLE)")
 
 # Python keeps the tests' compiled modules, also where its environment forbids it: each process would compile them for half a minute.
 test interop faults: export PYTHONDONTWRITEBYTECODE =
 
 test: $(VENV)/.dev  ## run the tests in five processes (ARGS=… replaces pytest's arguments, -n 5)
+	@echo "running the tests, which pytest collects first"
 	@$(PYTEST) $(or $(ARGS),-n 5)
 
 demo: $(VENV)/.dev  ## send a year of flights through a broker that is killed on the way (ARGS=--quick)
@@ -74,6 +76,7 @@ bench: $(VENV)/.dev  ## compare Ottla with Apache Kafka 3.9.1 (ARGS="--quick", "
 	@$(BIN)/python -m bench $(ARGS)
 
 docs: $(VENV)/.docs  ## build the documentation site in dist/site and check its links
+	@echo "building the site, which takes half a minute"
 	@$(BIN)/python docs/site/build.py $(ARGS)
 
 interop: $(VENV)/.dev  ## test with clients and tools in Java, Node and Go, in clusters with Kafka, and the client on Kafka
@@ -116,36 +119,23 @@ clean:  ## remove the environment, caches and downloads, but no data
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The environment. The install is editable, so only a change of pyproject.toml, or of what a compiler makes, needs
-# another one. The sources are compiled as pip compiles other packages: otherwise the first start would take three
-# times as long, and every start where PYTHONDONTWRITEBYTECODE is set.
-# The loops for JSON are compiled by numba, which keeps them: otherwise several processes would begin with that.
-$(BIN)/python:
-	@test -n "$(PYTHON)" || { echo "make: Ottla needs Python 3.11 or later on the PATH; or name one: make PYTHON=/path/to/python …" >&2; exit 1; }
-	@$(CHECK_PYTHON)
-	@echo "making $(VENV) with $(PYTHON)"
-	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+# another one.
+INSTALL = test -n "$(PYTHON)" || { echo "make: Ottla needs Python 3.11 or later on the PATH; or name one: make PYTHON=/path/to/python …" >&2; exit 1; }; \
+	$(CHECK_PYTHON) $(PYTHON) harness/environment.py $(VENV)
 
 BUILT_FROM := pyproject.toml hatch_build.py $(wildcard protocol/ottla_protocol/records/*.[ch])
 
-$(VENV)/.broker: $(BUILT_FROM) | $(BIN)/python
-	@echo "installing the broker's dependencies into $(VENV)"
-	@$(PIP) -e '.[broker]'
-	@$(BIN)/python -m compileall -q broker protocol client pipeline harness
+$(VENV)/.broker: $(BUILT_FROM)
+	@$(INSTALL) broker,console --project
 	@touch $@
 
-$(VENV)/.dev: $(BUILT_FROM) | $(BIN)/python
-	@echo "installing the development dependencies into $(VENV)"
-	@$(PIP) -e '.[dev]'
-	@$(BIN)/python -m compileall -q broker protocol client pipeline harness
+# The loops for JSON are compiled by numba, which keeps them: otherwise several processes would begin with that.
+$(VENV)/.dev: $(BUILT_FROM)
+	@$(INSTALL) dev --project
+	@echo "compiling the loops for JSON, which takes half a minute"
 	@$(BIN)/python -c 'import ottla_pipeline.landing.parsing.kernels' 2>/dev/null || true
-	@touch $(VENV)/.broker $@
+	@touch $(VENV)/.broker $(VENV)/.web $@
 
-$(VENV)/.docs: $(VENV)/.dev
-	@echo "installing the site's dependencies into $(VENV)"
-	@$(PIP) -e '.[docs]'
-	@touch $@
-
-$(VENV)/.lock $(VENV)/.sbom: $(VENV)/.%: pyproject.toml | $(BIN)/python
-	@echo "installing what make $* needs into $(VENV)"
-	@$(PIP) -e '.[$*]'
+$(VENV)/.web $(VENV)/.docs $(VENV)/.lock $(VENV)/.sbom: $(VENV)/.%: pyproject.toml
+	@$(INSTALL) $*
 	@touch $@

@@ -6,7 +6,6 @@ the docstrings of the public names. Zensical checks links and anchors: a broken 
 
 from __future__ import annotations
 
-import importlib
 import shutil
 import subprocess
 import sys
@@ -15,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from public import DOCUMENTED
+from public import DOCUMENTED, PACKAGES, ROOT, public_names
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "SECURITY.md")
 
 
@@ -33,7 +31,10 @@ def main(target: Path) -> int:
             return 1
         shutil.rmtree(target, ignore_errors=True)
         shutil.copytree(folder / "site", target)
-    print(f"{sum(1 for _ in target.rglob('*.html'))} pages in {target}")
+    print(
+        f"{sum(1 for _ in target.rglob('*.html'))} pages in {target}; to read them at http://127.0.0.1:8000/:"
+    )
+    print(f"  python3 -m http.server -b 127.0.0.1 -d {target}")
     return 0
 
 
@@ -48,23 +49,13 @@ def lay_out(pages: Path) -> None:
         (pages / "api" / f"{module}.md").write_text(f"# {module}\n\n{reference}\n")
 
 
-def public_names(name: str) -> list[str]:
-    """``__all__``, or the public names that the module itself defines."""
-    module = importlib.import_module(name)
-    own = [
-        n for n, value in vars(module).items() if getattr(value, "__module__", None) == name and n[0] != "_"
-    ]
-    return sorted(getattr(module, "__all__", own))
-
-
 def configuration(pages: Path) -> dict[str, Any]:
     """``mkdocs.yml`` with the folders in its navigation replaced by their pages."""
     # BaseLoader would turn the fence's function into text; the loader for it is Zensical's own business.
     loaded: dict[str, Any] = yaml.unsafe_load((ROOT / "docs/site/mkdocs.yml").read_text())
-    paths = [str(ROOT / package) for package in ("protocol", "client", "broker", "pipeline")]
     for plugin in loaded["plugins"]:
         if isinstance(plugin, dict) and "mkdocstrings" in plugin:
-            plugin["mkdocstrings"]["handlers"]["python"]["paths"] = paths
+            plugin["mkdocstrings"]["handlers"]["python"]["paths"] = [str(package) for package in PACKAGES]
     loaded["nav"] = [expand(item, pages) for item in loaded["nav"]]
     return loaded
 

@@ -81,7 +81,7 @@ def make(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[...,
     for entry in Path(sys.prefix).iterdir():
         if not entry.name.startswith("."):
             (venv / entry.name).symlink_to(entry)
-    for stamp in (".broker", ".dev"):
+    for stamp in (".broker", ".dev", ".web"):
         (venv / stamp).touch()
     environment = {
         name: value
@@ -153,9 +153,56 @@ def test_faults_runs_tests_that_exist(clone: Path, make: Callable[..., subproces
 
 
 def test_run_serves_until_it_is_stopped(make: Callable[..., subprocess.Popen[str]]) -> None:
-    port = free_port()
-    process = make("run", f"LISTEN=127.0.0.1:{port}")
-    stop_when_serving(process, [port])
+    """With the console, and says what to try and where both are."""
+    port, console = free_port(), free_port()
+    process = make("run", f"LISTEN=127.0.0.1:{port}", f"CONSOLE=127.0.0.1:{console}")
+    output = stop_when_serving(process, [port, console])
+    assert f"export OTTLA_BOOTSTRAP_SERVER=127.0.0.1:{port}\n  ottla topics create orders\n" in output
+    assert f"the console is at http://127.0.0.1:{console}/\n" in output
+
+
+def test_run_leaves_the_console_out(make: Callable[..., subprocess.Popen[str]]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port, console = free_port(), taken.getsockname()[1]
+        process = make("run", f"LISTEN=127.0.0.1:{port}", f"CONSOLE=127.0.0.1:{console}")
+        assert f"the console is left out: port {console} is taken" in stop_when_serving(process, [port])
+
+
+@pytest.mark.parametrize("uv", ["works", "fails"])
+def test_an_environment_is_made_by_uv_where_it_is_there(uv: str, clone: Path, tmp_path: Path) -> None:
+    """uv is a script that keeps its arguments; where it fails, pip comes next."""
+    fake = tmp_path / "bin/uv"
+    fake.parent.mkdir()
+    fake.write_text(
+        f'#!/bin/sh\necho "$@" >>{tmp_path}/calls\n'
+        'test "$1" = pip || exec python3 -m venv --without-pip "$4"\n'
+        f"echo no index; {'exit 2' if uv == 'fails' else ''}\n"
+    )
+    fake.chmod(0o755)
+    environment = os.environ | {"PATH": f"{fake.parent}:{os.environ['PATH']}", "PIP_NO_INDEX": "1"}
+    environment.pop("PIP_FIND_LINKS", None)
+    made = subprocess.run(
+        [sys.executable, "harness/environment.py", str(tmp_path / "venv"), "sbom"],
+        cwd=clone,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    venv, install = (tmp_path / "calls").read_text().splitlines()
+    assert venv == f"venv --python {sys.executable} {tmp_path}/venv"
+    assert "cyclonedx-bom" in install
+    assert install.endswith(" pip")
+    assert made.stdout.startswith(f"making {tmp_path}/venv with Python 3.")
+    assert "installing sbom with uv\n" in made.stdout
+    if uv == "works":
+        assert made.returncode == 0, made.stderr
+    else:
+        assert made.returncode == 1
+        assert made.stderr.startswith("no index\n")
+        assert made.stderr.endswith("failed with exit code 1\n")
+        assert "uv failed with exit code 2; trying pip" in made.stdout
 
 
 def test_cluster_serves_until_it_is_stopped(make: Callable[..., subprocess.Popen[str]]) -> None:
@@ -177,8 +224,11 @@ def successive_ports(count: int) -> list[int]:
             return ports
 
 
-def stop_when_serving(process: subprocess.Popen[str], ports: list[int]) -> None:
-    """Wait until all ports accept connections, then send SIGTERM as a service manager does, to the whole session."""
+def stop_when_serving(process: subprocess.Popen[str], ports: list[int]) -> str:
+    """Wait until all ports accept connections, then send SIGTERM as a service manager does, to the whole session.
+
+    Returns what was printed.
+    """
 
     def accepts() -> bool:
         assert process.poll() is None, process.communicate()[0]
@@ -195,8 +245,9 @@ def stop_when_serving(process: subprocess.Popen[str], ports: list[int]) -> None:
         family = psutil.Process(process.pid).children(recursive=True)
         os.killpg(process.pid, signal.SIGTERM)
     finally:
-        output_of(process, 60)
+        output = output_of(process, 60)
     assert not [each for each in psutil.wait_procs(family, 60)[1] if each.status() != psutil.STATUS_ZOMBIE]
+    return output
 
 
 def test_clean_leaves_what_was_cloned(

@@ -6,7 +6,7 @@ import inspect
 from importlib import import_module
 
 import pytest
-from docs.site.public import DOCUMENTED, FOR_PACKAGES
+from docs.site.public import DOCUMENTED, FOR_PACKAGES, public_names
 
 PUBLIC = {
     "ottla_client": """
@@ -86,3 +86,8 @@ def test_public_names(module: str) -> None:
     assert sorted(names_of(module)) == sorted(PUBLIC[module].split())
     for name in names_of(module):
         assert getattr(import_module(module), name) is not None
+
+
+@pytest.mark.parametrize("module", DOCUMENTED)
+def test_the_site_reads_the_same_names(module: str) -> None:
+    assert public_names(module) == sorted(PUBLIC[module].split())
