@@ -60,7 +60,7 @@ class Budget(Generic[T]):
     __slots__ = ("_begin", "_limit", "_waiting", "used")
 
     def __init__(self, limit: int, begin: Callable[[T], bool]) -> None:
-        """``begin`` returns whether an item has begun, or else is of no use any more."""
+        """``begin`` returns whether an item has begun; one that was cancelled meanwhile hasn't."""
         self._limit = limit
         self._begin = begin
         self._waiting: ClientQueue[tuple[int, T]] = ClientQueue()

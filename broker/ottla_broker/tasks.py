@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
+from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
 
 _log = get_logger()
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+SLICE_SECONDS: Final = 0.003
+"""How long work goes on before others on the event loop have their turn, where it looks at the clock."""
 
 Step: TypeAlias = Callable[[], Awaitable[None] | None]
 """A step of the broker's stop, or of a part's."""
@@ -75,6 +79,30 @@ class YieldEvery:
         if self._left <= 0:
             self._left = self._portion
             await asyncio.sleep(0)
+
+
+class TimeSlice:
+    """Says when ``SLICE_SECONDS`` of work have been done since it was made, or begun again."""
+
+    __slots__ = ("_clock", "_end", "_pause")
+
+    def __init__(self, clock: Clock, pause: float = 0.0) -> None:
+        """``pause``: the seconds for which :meth:`next` waits; 0: for a turn of the event loop."""
+        self._clock = clock
+        self._pause = pause
+        self.begin()
+
+    def begin(self) -> None:
+        self._end = self._clock.monotonic() + SLICE_SECONDS
+
+    @property
+    def is_over(self) -> bool:
+        return self._clock.monotonic() >= self._end
+
+    async def next(self) -> None:
+        """Let others have their turn, and begin again."""
+        await (self._clock.sleep(self._pause) if self._pause else asyncio.sleep(0))
+        self.begin()
 
 
 def run_whole(steps: Generator[object, None, R]) -> R:

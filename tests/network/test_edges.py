@@ -27,7 +27,7 @@ from ottla_broker.network.connection import Connection
 from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.connection_rates import ConnectionRates
 from ottla_broker.network.pending_response import PendingResponse
-from ottla_broker.network.processor import CLOSING_SECONDS, Processor, SocketSettings
+from ottla_broker.network.processor import Processor, SocketSettings
 from ottla_broker.network.reader import FRAME_SECONDS, REQUESTS_PER_TURN
 from ottla_broker.network.request_memory import (
     SMALL_FRAME,
@@ -36,6 +36,7 @@ from ottla_broker.network.request_memory import (
 )
 from ottla_broker.network.service import Reply
 from ottla_broker.network.writer import COPIED_BYTES
+from ottla_broker.tasks import SLICE_SECONDS
 
 
 class Pieces:
@@ -721,7 +722,7 @@ def test_a_flood_of_stalled_connections_is_closed_in_several_turns() -> None:
         def close(self, _reason: str | None) -> None:
             self.closed = True
             closed.append(1)
-            clock.time += CLOSING_SECONDS / 5
+            clock.time += SLICE_SECONDS / 5
 
     unused: Any = None
     loop: Any = SimpleNamespace(call_soon=lambda call, *args: later.append((call, args)))

@@ -17,6 +17,7 @@ from heapq import heapify, heappop, heappush
 from typing import Final
 
 from ottla_broker.clock import Clock, TimerHandle
+from ottla_broker.tasks import TimeSlice
 
 NEVER = float("inf")
 _LATE_SECONDS: Final = 1.0
@@ -25,8 +26,6 @@ _GRACE_SECONDS: Final = 1.0
 """Enough to read what clients have sent meanwhile."""
 _MOST_CLEARED: Final = 1_000
 """Entries of removed deadlines that may stay in the heap whatever its size."""
-_TURN_SECONDS: Final = 0.005
-"""After so long, other work of the event loop comes before further objects whose deadline has passed."""
 
 
 @dataclass(eq=False, slots=True)
@@ -118,8 +117,8 @@ class Deadlines:
         # No timers are set while this runs: the one set at the end covers all entries.
         self._timer_at = -NEVER
         heap = self._heap
-        until = now + _TURN_SECONDS
-        while heap and heap[0][0] <= now and self._clock.monotonic() < until:
+        time_slice = TimeSlice(self._clock)
+        while heap and heap[0][0] <= now and not time_slice.is_over:
             at, _, item = heappop(heap)
             if item.queued_for != at:
                 continue  # an earlier deadline has been set since, and has an entry of its own

@@ -6,15 +6,13 @@ from collections.abc import Callable, Iterator
 
 from ottla_broker.clock import Clock, TimerHandle
 from ottla_broker.events import get_logger
+from ottla_broker.tasks import TimeSlice
 
 _log = get_logger()
 
-SLICE_SECONDS = 0.004
-"""How long one slice may take; it ends after the step that exceeds it."""
-
 
 class TimeSlicedTask:
-    """Runs the steps of an iterator, a few milliseconds at a time, and reports the end once.
+    """Runs the steps of an iterator, a :class:`.TimeSlice` at a time, and reports the end once.
 
     Owned by the loop thread. ``finished(None)`` is called when the iterator ends, ``finished(error)`` when it
     raises; neither is called after :meth:`cancel`. The first slice runs in the next turn of the loop.
@@ -37,14 +35,13 @@ class TimeSlicedTask:
             self._timer = None
 
     def _slice(self) -> None:
-        monotonic = self._clock.monotonic
-        end = monotonic() + SLICE_SECONDS
+        time_slice = TimeSlice(self._clock)
         error: Exception | None = None
         try:
             for _ in self._steps:
                 if self._timer is None:
                     return
-                if monotonic() >= end:
+                if time_slice.is_over:
                     self._timer = self._clock.call_later(0, self._slice)
                     return
         except Exception as caught:

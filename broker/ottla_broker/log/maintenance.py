@@ -16,6 +16,7 @@ from ottla_broker.log import names
 from ottla_broker.log.config import NO_LIMIT
 from ottla_broker.log.files import CorruptFileError
 from ottla_broker.log.flush import Flushable, Flusher, retrieve
+from ottla_broker.tasks import TimeSlice
 from ottla_protocol.errors import KafkaError
 from ottla_protocol.records.batch import CorruptRecordError
 
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from ottla_broker.log.log import Log
     from ottla_broker.log.user_retention import UserRetention
 
-_SLICE_SECONDS: Final = 0.003
 _PAUSE_SECONDS: Final = 0.02
 """The pause after each slice."""
 _LOGS_PER_CLOCK_CHECK: Final = 16
@@ -114,11 +114,10 @@ class LogMaintenance:
 
     async def _for_each(self, task: Callable[[Log], object]) -> None:
         """Run a task for each log that still exists; a log that fails doesn't stop the others."""
-        began = self._clock.monotonic()
+        time_slice = TimeSlice(self._clock, _PAUSE_SECONDS)
         for number, log in enumerate(tuple(self._logs.stored_logs())):
-            if number % _LOGS_PER_CLOCK_CHECK == 0 and self._clock.monotonic() - began > _SLICE_SECONDS:
-                await self._clock.sleep(_PAUSE_SECONDS)
-                began = self._clock.monotonic()
+            if number % _LOGS_PER_CLOCK_CHECK == 0 and time_slice.is_over:
+                await time_slice.next()
             if log.failure is None and self._logs.has_stored(log):
                 try:
                     task(log)
@@ -258,14 +257,12 @@ class LogMaintenance:
 
     async def expire_producers(self) -> None:
         """Forget producers that have not written for producer.id.expiration.ms."""
-        clock = self._clock
-        now_ms, began = clock.now_ms(), clock.monotonic()
+        now_ms, time_slice = self._clock.now_ms(), TimeSlice(self._clock, _PAUSE_SECONDS)
         for log in tuple(self._logs.stored_logs()):
             if log.is_open and log.failure is None:
                 for _ in chain(log.producers.expire(now_ms), (None,)):
-                    if clock.monotonic() - began > _SLICE_SECONDS:
-                        await clock.sleep(_PAUSE_SECONDS)
-                        began = clock.monotonic()
+                    if time_slice.is_over:
+                        await time_slice.next()
         limit = self._logs.environment.producer_limit
         if limit is not None:
             # Also those that followers have copied, and that were found at the start.

@@ -23,12 +23,12 @@ from ottla_broker.clock import Clock
 from ottla_broker.events import get_logger
 from ottla_broker.log.log import Log
 from ottla_broker.log.retention import LogView, RetentionPolicy
+from ottla_broker.tasks import TimeSlice
 
 GROUP: Final = "ottla.retention"
 ANSWER_SECONDS: Final = 60.0
 """How long a policy may take for one log."""
 _SEGMENTS_A_LOOK: Final = 16
-_SLICE_SECONDS: Final = 0.003
 _PAUSE_SECONDS: Final = 0.02
 
 _log = get_logger()
@@ -199,13 +199,12 @@ class UserRetention:
         ends = [*(each.base_offset for each in view.segments[1:]), view.end_offset]
         sizes = [each.size for each in view.segments]
         found: list[SegmentInfo] = []
-        began = self._clock.monotonic()
+        time_slice = TimeSlice(self._clock, _PAUSE_SECONDS)
         for segment, end, size in zip(view.segments, ends, sizes, strict=True):
             # The first time this reads from a file.
             found.append(SegmentInfo(segment.base_offset, end, size, segment.largest_timestamp()))
-            if not len(found) % _SEGMENTS_A_LOOK and self._clock.monotonic() - began > _SLICE_SECONDS:
-                await self._clock.sleep(_PAUSE_SECONDS)
-                began = self._clock.monotonic()
+            if not len(found) % _SEGMENTS_A_LOOK and time_slice.is_over:
+                await time_slice.next()
         return replace(view, segments=tuple(found)), found
 
     def _complain(self, policy: UserPolicy, log: Log, why: str) -> None:

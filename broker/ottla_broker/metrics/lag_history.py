@@ -25,6 +25,7 @@ from ottla_broker.metrics.lag_reader import LagReader
 from ottla_broker.metrics.trend import Trend
 from ottla_broker.store.api import NoNodeError, StoreError, children_of
 from ottla_broker.store.keys import BadNodeError, ConsumerOffsetNode
+from ottla_broker.tasks import TimeSlice
 from ottla_protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla_protocol.group_lag import (
     COARSE,
@@ -58,8 +59,6 @@ TopicPartition = tuple[str, int]
 Row = tuple[bytes, bytes]
 
 _CLASSIC, _CONSUMER, _SHARE = range(3)
-_SLICE_SECONDS: Final = 0.002
-"""Work for so long, then let other work of the event loop come first."""
 _MOST_REMOTE: Final = 20_000
 """Partitions without a replica here whose ends are asked for."""
 _ENDS_KEPT: Final = 32
@@ -179,7 +178,7 @@ class LagHistory:
         self._ends: dict[TopicPartition, deque[tuple[int, int]]] = {}
         self._starts: dict[TopicPartition, int] = {}
         self._warned: set[str] = set()
-        self._slice = _TimeSlice(self._clock)
+        self._slice = TimeSlice(self._clock)
         # A history of many groups takes seconds to read.
         self._reading = asyncio.Lock()
 
@@ -259,9 +258,8 @@ class LagHistory:
         measure = _Measure(self._reader, self._ends, self._starts, group_id, now_ms)
         for each in offsets:
             for _ in measure.add(each):
-                if self._slice.is_over():
-                    await asyncio.sleep(0)
-                    self._slice.begin()
+                if self._slice.is_over:
+                    await self._slice.next()
         return measure
 
     def _record(self, entry: _Group, measure: _Measure, commit_age_ms: int) -> GroupLagState:
@@ -371,7 +369,7 @@ class LagHistory:
             return
         wanted: dict[int, list[TopicPartition]] = {}
         asked: set[TopicPartition] = set()
-        time_slice = _TimeSlice(self._clock)
+        time_slice = TimeSlice(self._clock)
         for group in self._environment.groups.groups:
             for each, _ in _committed(group):
                 key = (each.topic, each.partition)
@@ -380,9 +378,8 @@ class LagHistory:
                     if leader is not None and leader >= 0 and leader != self._environment.broker_id:
                         asked.add(key)
                         wanted.setdefault(leader, []).append(key)
-                if time_slice.is_over():
-                    await asyncio.sleep(0)
-                    time_slice.begin()
+                if time_slice.is_over:
+                    await time_slice.next()
         for leader, partitions in wanted.items():
             try:
                 bounds = await leaders.bounds(leader, partitions)
@@ -486,22 +483,6 @@ class LagHistory:
             reader.add(record.key, record.value)
         except ProtocolError as error:
             self._failed(f"{LAG_TOPIC} has other records", error)
-
-
-class _TimeSlice:
-    """Says when other work of the event loop comes first."""
-
-    __slots__ = ("_clock", "_end")
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.begin()
-
-    def begin(self) -> None:
-        self._end = self._clock.monotonic() + _SLICE_SECONDS
-
-    def is_over(self) -> bool:
-        return self._clock.monotonic() >= self._end
 
 
 class _Measure:

@@ -29,7 +29,7 @@ from ottla_broker.metrics.state import StateCollector
 from ottla_broker.metrics.traffic import TrafficCollector, process_facts
 from ottla_broker.metrics.windows import Windows
 from ottla_broker.network.acceptor import ListenError, open_listener
-from ottla_broker.tasks import Tasks
+from ottla_broker.tasks import Tasks, TimeSlice
 from ottla_protocol.aio.http_server import HttpServer, Page, json_page, text_page
 from ottla_protocol.prometheus import CONTENT_TYPE
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from ottla_broker.metrics.sources import Collector, Sources
     from ottla_broker.network.connection_quotas import ConnectionQuotas
 
-_SLICE_SECONDS: Final = 0.002
 _RETRY_SECONDS: Final = 10.0
 _BACKLOG: Final = 16
 
@@ -221,13 +220,13 @@ class MetricsService:
             await prepare()
         computing = self._computing
         held, since_turn = 0.0, computing()
-        begun = clock.monotonic()
+        time_slice = TimeSlice(clock)
         for collector in self._collectors:
             for _ in self._steps(collector, out):
-                if clock.monotonic() - begun >= _SLICE_SECONDS:
+                if time_slice.is_over:
                     held = max(held, computing() - since_turn)
-                    await asyncio.sleep(0)
-                    since_turn, begun = computing(), clock.monotonic()
+                    await time_slice.next()
+                    since_turn = computing()
         out.gauge(
             "ottla_metrics_dropped_series", "Samples left out of this scrape because of metrics.max.series."
         ).add(out.dropped)

@@ -234,5 +234,5 @@ class Connection:
             )
 
     def _let_go(self) -> None:
-        """End the circles of references: none of the parts is used any more."""
+        """End the circles of references. The parts aren't used again."""
         del self.reader, self.answers, self.writer

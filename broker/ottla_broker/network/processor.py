@@ -17,6 +17,7 @@ from ottla_broker.network.connection import Connection
 from ottla_broker.network.connection_quotas import ConnectionQuotas
 from ottla_broker.network.request_memory import BufferPool, RequestMemory
 from ottla_broker.network.service import Service
+from ottla_broker.tasks import TimeSlice
 
 if TYPE_CHECKING:
     from ottla_broker.network.service import Principal
@@ -27,8 +28,6 @@ _log = get_logger()
 
 LOOK_SECONDS = 10.0
 """The longest time between two looks for connections to close, in seconds."""
-CLOSING_SECONDS = 0.005
-"""The longest time, in seconds, for which connections are closed one after another."""
 POLLED_CONNECTIONS = 500
 """Connections that are looked at in one turn of the event loop for whether they were reset."""
 SCRATCH_BYTES = 256 * 1024
@@ -171,7 +170,7 @@ class Processor:
 
     def _look_at(self, connections: Iterator[Connection], idle: float) -> None:
         """Close those that are to be closed: very many, if clients flood, so in several turns of the event loop."""
-        now = self.clock.monotonic()
+        now, time_slice = self.clock.monotonic(), TimeSlice(self.clock)
         for connection in connections:
             if connection.closed:
                 continue
@@ -184,7 +183,7 @@ class Processor:
                 connection.close("the client has not authenticated in time")
             else:
                 continue
-            if self.clock.monotonic() - now >= CLOSING_SECONDS:
+            if time_slice.is_over:
                 self.loop.call_soon(self._look_at, connections, idle)
                 return
 

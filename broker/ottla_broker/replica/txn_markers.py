@@ -20,15 +20,13 @@ from ottla_broker.metadata.internal_topics import OFFSETS_TOPIC
 from ottla_broker.replica.delayed_produce import Awaited, DelayedProduce, Outcome
 from ottla_broker.replica.manager import ReplicaManager
 from ottla_broker.replica.partition import Partition, Role
+from ottla_broker.tasks import TimeSlice
 from ottla_protocol.errors import ErrorCode, KafkaError
 
 _log = get_logger()
 
 TIMEOUT_MS: Final = 30_000
 """How long a marker may take to reach the in-sync replicas (Kafka's ``request.timeout.ms``)."""
-
-_SLICE_SECONDS: Final = 0.004
-"""How long markers are appended without a pause for other requests."""
 
 
 class TxnMarker(NamedTuple):
@@ -95,10 +93,9 @@ class _Write:
         self._run()
 
     def _run(self) -> None:
-        monotonic = self._clock.monotonic
-        end = monotonic() + _SLICE_SECONDS
+        time_slice = TimeSlice(self._clock)
         for _ in self._steps:
-            if monotonic() >= end:
+            if time_slice.is_over:
                 self._clock.call_later(0, self._run)
                 return
         if not any(not partition.is_committed(offset) for _, partition, offset in self._awaited):
