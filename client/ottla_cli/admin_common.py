@@ -13,6 +13,7 @@ import click
 
 from ottla_client.errors import ConfigurationError, UnknownTopicError
 from ottla_client.types import TopicPartition
+from ottla_protocol.printable import shown_name
 
 from .completion import complete_topics
 from .console import Console, unknown, unknown_topic
@@ -65,7 +66,8 @@ async def unknown_group(admin: Admin, group_id: str) -> click.ClickException:
     if group_id in groups:
         kind = groups[group_id].type or "unknown"
         return click.ClickException(
-            f"{group_id} is a group of type {kind}, which ottla lists and deletes but can't show or change yet"
+            f"{shown_name(group_id)} is a group of type {kind}, which ottla lists and deletes but can't show or change"
+            " yet"
         )
     return unknown("group", group_id, groups)
 

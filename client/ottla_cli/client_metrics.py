@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ottla_client.suggestions import did_you_mean
+from ottla_protocol.printable import shown_name
 
 from .admin_common import admin_of
 from .console import YES, Console, options, unknown
@@ -141,7 +142,7 @@ async def alter(
     resource = ConfigResource(ResourceType.CLIENT_METRICS, name)
     async with admin_of(console) as admin:
         await admin.alter_configs({resource: [AlterConfig(key, value) for key, value in values.items()]})
-    console.report({"name": name, "set": values}, f"subscription {name} set", aside=True)
+    console.report({"name": name, "set": values}, f"subscription {shown_name(name)} set", aside=True)
 
 
 @client_metrics.command(short_help="Delete a subscription.")
@@ -161,8 +162,8 @@ async def delete(console: Console, name: str, yes: bool) -> None:
         names = await admin.list_client_metrics()
         if name not in names:
             raise unknown("subscription", name, names)
-        console.confirm(f"Delete subscription {name}?", yes=yes)
+        console.confirm(f"Delete subscription {shown_name(name)}?", yes=yes)
         await admin.alter_configs(
             {resource: [AlterConfig(key, None, AlterOperation.DELETE) for key in (METRICS, INTERVAL, MATCH)]}
         )
-    console.report({"deleted": [name]}, f"subscription {name} deleted", aside=True)
+    console.report({"deleted": [name]}, f"subscription {shown_name(name)} deleted", aside=True)

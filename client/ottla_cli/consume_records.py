@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ottla_client.errors import ClientError, GroupError
 from ottla_client.types import OffsetAndMetadata, TopicPartition
+from ottla_protocol.printable import shown_name
 
 from .console import Console
 from .formatters import Formatter
@@ -146,9 +147,8 @@ class ConsumeRun(PrintRun["Consumer"]):
         self._without_since = self._without_since or now
         if now - self._without_since < _WITHOUT_SECONDS:
             return False
-        self._nothing = (
-            f"nothing to read: the other members of group {self._wanted.group} have all of its partitions"
-        )
+        group = shown_name(self._wanted.group or "")
+        self._nothing = f"nothing to read: the other members of group {group} have all of its partitions"
         return True
 
     def _cut(self, rows: Rows) -> Rows:

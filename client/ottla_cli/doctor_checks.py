@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from ottla_protocol.printable import shown_name
+
 from .admin_common import plural, ranges_of, show_seconds
 from .doctor_groups import groups, groups_in_zookeeper, share_deliveries
 from .findings import CRITICAL, NOTE, WARNING, Finding, brokers_named, some_of, worst_first
@@ -351,11 +353,11 @@ def transactions(seen: Gathered) -> Iterator[Finding]:
         yield Finding(
             WARNING,
             "open-transaction",
-            f"transaction {name}",
+            f"transaction {shown_name(name)}",
             f"It has been open for {show_seconds(seconds)} in {where}: read_committed"
             " consumers wait behind it. Perhaps its producer is gone.",
             f"It is aborted {show_seconds(open_one.timeout_ms / 1000)} after it began. To abort it now, and stop that"
-            f" producer: ottla transactions fence {name}",
+            f" producer: ottla transactions fence {shown_name(name)}",
         )
 
 

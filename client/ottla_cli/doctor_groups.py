@@ -154,8 +154,8 @@ def _stuck(name: str, group: GroupDescription, stuck: Sequence[tuple[TopicPartit
         f"group {shown_name(name)}",
         f"Its members don't get on: {where}.",
         f"Perhaps that record fails again and again: {look} Fix the consumer; or stop it, and skip the record: ottla"
-        f" groups reset-offsets {name} --topic {partition.topic}:{partition.partition} --to-offset {offset + 1}"
-        " --execute",
+        f" groups reset-offsets {shown_name(name)} --topic {partition.topic}:{partition.partition}"
+        f" --to-offset {offset + 1} --execute",
     )
 
 

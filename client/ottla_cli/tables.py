@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from ottla_protocol.printable import LONGEST_SHOWN, printable
+from ottla_protocol.printable import LONGEST_SHOWN, printable, quoted
+
+_NAMES: Final = frozenset({"Client", "Group", "Member", "Transactional id"})
+"""Titles of columns with names that may be empty, and are shown then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +38,10 @@ class Column:
             return printable(self.show(value))
         if isinstance(value, bool):
             return "yes" if value else "no"
-        if self.title == "Group":
-            return printable(str(value)) or "''"
         if isinstance(value, (list, tuple, set, frozenset)):
-            return ",".join(printable(str(item)) for item in value) or "-"
-        return printable(str(value))
+            return ",".join(quoted(str(item)) for item in value) or "-"
+        text = str(value)
+        return quoted(text) if text or self.title in _NAMES else ""
 
     def is_right(self, values: Iterable[Any]) -> bool:
         if self.right is not None:

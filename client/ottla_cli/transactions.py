@@ -9,6 +9,7 @@ import click
 
 from ottla_client.errors import BrokerError, ClientError
 from ottla_client.types import TopicPartition
+from ottla_protocol.printable import shown_name
 
 from .admin_common import (
     admin_of,
@@ -380,12 +381,14 @@ async def fence(console: Console, names: tuple[str, ...], yes: bool) -> None:
         for name in wanted:
             if name not in known:
                 raise unknown("transactional id", name, known)
-        console.confirm(f"Fence {plural(len(wanted), 'producer')}: {', '.join(wanted)}?", yes=yes)
+        console.confirm(
+            f"Fence {plural(len(wanted), 'producer')}: {', '.join(map(shown_name, wanted))}?", yes=yes
+        )
         fenced = await admin.fence_producers(wanted)
     console.report(
         [
             {"transactional_id": name, "producer_id": each.producer_id, "producer_epoch": each.epoch}
             for name, each in fenced.items()
         ],
-        *(f"fenced the producers of {name}" for name in fenced),
+        *(f"fenced the producers of {shown_name(name)}" for name in fenced),
     )

@@ -17,6 +17,7 @@ from ottla_cli.admin_common import plural, show_seconds
 from ottla_cli.group_lag import History
 from ottla_cli.progress import amount_of_bytes
 from ottla_cli.timefmt import show_time
+from ottla_protocol.printable import quoted
 
 from .watch import Trace
 
@@ -137,6 +138,11 @@ def assets() -> Assets:
     return Assets()
 
 
+def shown(name: str) -> str:
+    """A name, in quotes if one can't see where it begins or ends."""
+    return quoted(name) if name else "(empty name)"
+
+
 @cache
 def environment() -> jinja2.Environment:
     env = jinja2.Environment(
@@ -154,6 +160,7 @@ def environment() -> jinja2.Environment:
         size=size,
         time=show_time,
         segment=segment,
+        name=shown,
         plural=plural,
     )
     env.globals.update(link=link, spark=spark, asset=assets().url, extra_pages=EXTRA_PAGES)

@@ -17,7 +17,12 @@ LONGEST_SHOWN = 249
 """The length of the longest topic's name; longer names of groups and clients are cut where they are shown."""
 
 
+def quoted(name: str) -> str:
+    """A name, in quotes if one can't see where it begins or ends, as a shell wants it."""
+    return printable(name) if name and name == name.strip() else f"'{printable(name)}'"
+
+
 def shown_name(name: str) -> str:
-    """A name in a sentence, in quotes if one can't see where it ends, as a shell wants it; a very long one is cut."""
-    text = printable(name) if name and name == name.strip() else f"'{printable(name)}'"
+    """A name in a sentence, quoted; a very long one is cut."""
+    text = quoted(name)
     return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 1]}…"

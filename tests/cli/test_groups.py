@@ -77,23 +77,26 @@ def reset(ottla: Ottla, *arguments: str) -> dict[int, tuple[int | None, int]]:
     return {row["partition"]: (row["old_offset"], row["new_offset"]) for row in rows}
 
 
-def test_the_group_with_the_empty_name(ottla: Ottla, filled: tuple[str, int]) -> None:
-    """Old clients commit to it."""
+@pytest.mark.parametrize("name", ["", " ", " g", "g "])
+def test_a_group_whose_name_is_empty_or_has_blanks_around_it(
+    name: str, ottla: Ottla, filled: tuple[str, int]
+) -> None:
+    """Old clients commit to the empty one."""
     topic, _ = filled
-    reset(ottla, "", "--topic", f"{topic}:0", "--to-offset", "2", "--execute")
+    reset(ottla, name, "--topic", f"{topic}:0", "--to-offset", "2", "--execute")
     try:
-        assert reset(ottla, "", "--all-topics", "--to-earliest") == {0: (2, 0)}
-        (group,) = ottla.json("groups", "list", "")
-        assert (group["group"], group["state"], group["generation"]) == ("", "Empty", "simple")
-        assert ["''", "Empty"] in [row[:2] for row in ottla.rows("groups", "list")]
-        described = ottla.json("groups", "describe", "")
-        assert (described["group"], described["lag_records"]) == ("", 3)
-        assert ottla("groups", "describe", "").startswith("Group        ''\n")
-        (lag,) = ottla.json("groups", "lag", "")
-        assert (lag["group"], lag["lag_records"]) == ("", 3)
+        assert reset(ottla, name, "--all-topics", "--to-earliest") == {0: (2, 0)}
+        (group,) = ottla.json("groups", "list", name)
+        assert (group["group"], group["state"], group["generation"]) == (name, "Empty", "simple")
+        assert [f"'{name}'", "Empty"] in [row[:2] for row in ottla.rows("groups", "list")]
+        described = ottla.json("groups", "describe", name)
+        assert (described["group"], described["lag_records"]) == (name, 3)
+        assert ottla("groups", "describe", name).startswith(f"Group        '{name}'\n")
+        (lag,) = ottla.json("groups", "lag", name)
+        assert (lag["group"], lag["lag_records"]) == (name, 3)
     finally:
-        assert ottla("groups", "delete", "", "--yes") == "deleted group ''\n"
-    assert ottla.fails("groups", "describe", "") == "Error: unknown group ''\n"
+        assert ottla("groups", "delete", name, "--yes") == f"deleted group '{name}'\n"
+    assert ottla.fails("groups", "describe", name) == f"Error: unknown group '{name}'\n"
 
 
 def test_names_that_are_odd_or_very_long_move_no_other_line(ottla: Ottla, filled: tuple[str, int]) -> None:

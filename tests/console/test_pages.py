@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_plus
 
 import pytest
 from tests.console.browsing import Browser, browsing
@@ -220,7 +221,7 @@ async def test_a_filter_ends_when_the_page_goes(
         await ended.wait()
 
 
-@pytest.mark.parametrize("unnamed", [False, True], ids=["named", "the empty name"])
+@pytest.mark.parametrize("unnamed", [False, True], ids=["a blank at its end", "the empty name"])
 async def test_offsets_are_reset_after_a_look(
     browser: Browser,
     broker: BrokerProcess,
@@ -230,13 +231,15 @@ async def test_offsets_are_reset_after_a_look(
     tmp_path: Path,
     unnamed: bool,
 ) -> None:
-    topic, group = new_topic(), "" if unnamed else new_name("group")
+    topic, group = new_topic(), "" if unnamed else new_name("group") + " "
+    name = quote_plus(group)
     await fill(broker, topic, *((None, b"v") for _ in range(5)))
     place = TopicPartition(topic, 0)
     await admin.alter_group_offsets(group, {place: 1})
-    assert (await browser.get(f"/group/history?id={group}")).status == 200
-    assert f'"/group?id={group}"' in (await browser.get("/groups?state=Empty")).text
-    form = (await browser.get(f"/group?id={group}")).hidden
+    assert (await browser.get(f"/group/history?id={name}")).status == 200
+    listed = "(empty name)" if unnamed else f"&#39;{group}&#39;"
+    assert f'"/group?id={name}">{listed}</a>' in (await browser.get("/groups?state=Empty")).text
+    form = (await browser.get(f"/group?id={name}")).hidden
     shown = await browser.post("/group/reset", **form, to="shift", value="2")
     assert f"{place}: 1 → 3 (lag then 2)" in shown.text
     assert (await admin.list_group_offsets(group))[place].offset == 1
