@@ -168,5 +168,5 @@ class ClientOptions:
 
 def _needs(name: str) -> str | None:
     """The word that ``security.protocol`` must have for this option to count."""
-    kind = name.partition(".")[0]
+    kind = name.removeprefix("enable.").partition(".")[0]
     return kind.upper() if kind in ("ssl", "sasl") else None

@@ -94,9 +94,23 @@ share.acknowledgement.mode share.acquire.mode socket.connection.setup.timeout.ma
 socket.connection.setup.timeout.ms transaction.timeout.ms transaction.two.phase.commit.enable
 transactional.id value.deserializer value.serializer
 """
-_OF_JAVA: Final = frozenset(_NAMES_OF_JAVA.split())
-"""The options of Kafka's clients in Java that don't decide how a connection is secured."""
-_SECURITY: Final = ("ssl.", "sasl.", "security.")
+_NAMES_OF_LIBRDKAFKA: Final = """
+api.version.request.timeout.ms broker.address.family broker.address.ttl builtin.features
+client.software.name compression.level consume.callback.max.messages coordinator.query.interval.ms
+delivery.report.only.error enable.gapless.guarantee enable.random.seed enable.sparse.connections
+enabled.events fetch.error.backoff.ms fetch.queue.backoff.ms group.protocol.type
+internal.termination.signal log.connection.close log.queue log.thread.name max.in.flight
+message.copy.max.bytes metadata.request.timeout.ms offset.store.method offset.store.path
+offset.store.sync.interval.ms partitioner plugin.library.paths produce.offset.report
+queue.buffering.backpressure.threshold queued.max.messages.kbytes queued.min.messages
+queuing.strategy receive.message.max.bytes reconnect.backoff.jitter.ms socket.blocking.max.ms
+socket.keepalive.enable socket.max.fails socket.nagle.disable sticky.partitioning.linger.ms
+test.mock.broker.rtt test.mock.num.brokers topic.blacklist topic.metadata.propagation.max.ms
+topic.metadata.refresh.fast.cnt topic.metadata.refresh.fast.interval.ms topic.metadata.refresh.sparse
+"""
+_OF_OTHERS: Final = frozenset((_NAMES_OF_JAVA + _NAMES_OF_LIBRDKAFKA).split())
+"""The options of Kafka's clients in Java and of librdkafka that don't decide how a connection is secured."""
+_SECURITY: Final = ("ssl.", "sasl.", "security.", "enable.ssl.", "enable.sasl.")
 _WITHOUT_EFFECT: Final = (
     "sasl.kerberos.",
     "sasl.login.connect.",
@@ -122,7 +136,7 @@ def is_of_others(name: str, known: Collection[str]) -> bool:
         return False
     if name.startswith(_SECURITY):
         return name.startswith(_WITHOUT_EFFECT)
-    return name in _OF_JAVA or name.replace(".", "_") in _ADVICE or not near_names(name, known)
+    return name in _OF_OTHERS or name.replace(".", "_") in _ADVICE or not near_names(name, known)
 
 
 def unknown_option(name: str, known: Iterable[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import json
 import logging
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import confluent_kafka as ck
 import pytest
 from click.testing import CliRunner
 from tests.cli.ottla_command import Ottla
@@ -24,7 +26,9 @@ from ottla_cli.tables import Column, plain_table
 from ottla_cli.timefmt import parse_duration, parse_time, show_time
 from ottla_client.consumer.settings import ConsumerSettings
 from ottla_client.errors import BootstrapError, ClientError
+from ottla_client.option_names import kafka_names
 from ottla_client.producer.settings import ProducerSettings
+from ottla_client.settings import ConnectionSettings
 from ottla_protocol.printable import printable
 
 
@@ -410,11 +414,44 @@ def test_options_of_other_clients_in_a_file_are_ignored_with_a_line(
     assert capsys.readouterr().err.endswith("other clients have these options: ssl.keymanager.algorithm\n")
 
 
+def _names_of_librdkafka() -> set[str]:
+    """All options with a default in the version that confluent-kafka brings."""
+    (path,) = (Path(ck.__file__).parents[1] / "confluent_kafka.libs").glob("librdkafka*")
+    library = ctypes.CDLL(str(path))
+    names = set()
+    for kind in ("conf", "topic_conf"):
+        make, dump = library[f"rd_kafka_{kind}_new"], library[f"rd_kafka_{kind}_dump"]
+        make.restype, dump.restype = ctypes.c_void_p, ctypes.POINTER(ctypes.c_char_p)
+        count = ctypes.c_size_t()
+        pairs = dump(ctypes.c_void_p(make()), ctypes.byref(count))
+        names.update((pairs[index] or b"").decode() for index in range(0, count.value, 2))
+    return names
+
+
+@pytest.mark.parametrize("settings", [ConnectionSettings, ConsumerSettings, ProducerSettings])
+def test_a_file_for_librdkafka_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], settings: type[ConnectionSettings]
+) -> None:
+    file = tmp_path / "client.properties"
+    known = set(kafka_names(settings))
+    others = sorted(_names_of_librdkafka() - known)
+    assert len(others) > 80
+    file.write_text("".join(f"{name}=1\n" for name in others))
+    options = ClientOptions("h:1", 5)
+    options.add_file(str(file))
+    assert options.of(settings) == {"bootstrap_servers": "h:1"}
+    assert "socket.max.fails" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         (b"lingr.ms=20", r"no option lingr\.ms; did you mean linger\.ms"),
         (b"security.protocol=SSL\nssl.enabled.protocols=TLSv1.3", r"no option ssl\.enabled\.protocols"),
+        (
+            b"security.protocol=SSL\nenable.ssl.certificate.verification=false",
+            r"no option enable\.ssl\.cert",
+        ),
         (b"linger.ms=soon", r"linger\.ms is a number, not 'soon'"),
         (b"\nlinger.ms=\\u12", r"client\.properties: line 2: malformed"),
     ],
