@@ -58,11 +58,11 @@ class Tasks:
 
 
 async def unhurried(items: Iterable[T], portion: int = 100) -> AsyncIterator[T]:
-    """The items, with a turn of the event loop after every few."""
-    for number, item in enumerate(items, 1):
-        yield item
-        if number % portion == 0:
+    """The items, with a turn of the event loop between every few."""
+    for number, item in enumerate(items):
+        if number and number % portion == 0:
             await asyncio.sleep(0)
+        yield item
 
 
 class YieldEvery:

@@ -21,7 +21,7 @@ from ottla_broker.replica.manager import ReplicaManager
 from ottla_broker.replica.state_changes import ReplicaStateChanges
 from ottla_broker.store.api import StoreError
 from ottla_broker.store.keys import BadNodeError
-from ottla_broker.tasks import unhurried
+from ottla_broker.tasks import YieldEvery, unhurried
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.leader_and_isr import (
     LeaderAndIsrRequest,
@@ -114,9 +114,7 @@ class ControllerRequests:
         to it, and some clients wait a second before they ask again.
         """
         states = topic.partition_states
-        for start in range(0, len(states), _SLICE):
-            if start:
-                await asyncio.sleep(0)
+        async for start in unhurried(range(0, len(states), _SLICE), 1):
             self._update_newer(
                 topic.topic_name,
                 topic.topic_id,
@@ -307,12 +305,9 @@ class ControllerRequests:
     async def _update_topics(
         self, states: Mapping[str, tuple[bytes, list[UpdateMetadataPartitionState]]]
     ) -> None:
-        work = 0
+        yields = YieldEvery(_SLICE)
         for name, (topic_id, partitions) in states.items():
-            work += _TOPIC + len(partitions)
-            if work >= _SLICE:
-                work = 0
-                await asyncio.sleep(0)
+            await yields.worked(_TOPIC + len(partitions))
             if any(state.leader == LEADER_DURING_DELETE for state in partitions):
                 self._forget(name)
                 continue

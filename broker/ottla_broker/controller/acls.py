@@ -21,7 +21,7 @@ from ottla_broker.store.acl_nodes import CONCRETE, PATHS, AclChangeNode, AclNode
 from ottla_broker.store.api import BadVersionError, NodeExistsError, NoNodeError, Store, StoreError
 from ottla_broker.store.keys import BadNodeError
 from ottla_broker.store.notifications import NotificationListener, Notifications
-from ottla_broker.tasks import YieldEvery
+from ottla_broker.tasks import YieldEvery, unhurried
 from ottla_protocol.acls import (
     WILDCARD,
     WILDCARD_PRINCIPAL,
@@ -93,11 +93,9 @@ class Acls:
                 patterns += [ResourcePattern(resource, name, kind) for name in names]
         nodes = await self._store.get_many([AclNode.path(pattern) for pattern in patterns])
         rules = AclRules()
-        for done, (pattern, node) in enumerate(zip(patterns, nodes, strict=True), 1):
+        async for pattern, node in unhurried(zip(patterns, nodes, strict=True), _SLICE):
             if node is not None:
                 rules.put(pattern, _decode(pattern, node[0]))
-            if done % _SLICE == 0:
-                await asyncio.sleep(0)
         self.rules = rules
         self._changed()
 

@@ -23,6 +23,7 @@ from ottla_broker.store.api import NoNodeError, Store, StoreError
 from ottla_broker.store.keys import BadNodeError
 from ottla_broker.store.notifications import NotificationListener, Notifications
 from ottla_broker.store.token_nodes import PATHS, TokenChangeNode, TokenInfo, TokenNode
+from ottla_broker.tasks import unhurried
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.sasl.mechanism import MIN_ITERATIONS, Deferred
 from ottla_protocol.sasl.scram import ScramCredential, TokenCredential, credential, salt_password
@@ -134,10 +135,8 @@ class DelegationTokens:
         found = await self._store.children(TokenNode.PARENT)
         for gone in self._tokens.keys() - set(found):
             self._forget(gone)
-        for done, token_id in enumerate(found, 1):
+        async for token_id in unhurried(found, _SLICE):
             await self._reload(token_id)
-            if done % _SLICE == 0:
-                await asyncio.sleep(0)
 
     def start(self) -> None:
         """Remove expired tokens from time to time, and follow the changes that other brokers make."""

@@ -177,13 +177,9 @@ class StandaloneController(ConfigAdmin):
             await self._remove(stored)
         self._unfinished.clear()
         await self._raise_epochs()
-        done = 0
-        for topic in list(self._metadata.topics()):
-            for index in list(topic.partitions):
-                self._lead(topic, index)
-                done += 1
-                if done % _SLICE == 0:
-                    await asyncio.sleep(0)
+        led = [(topic, index) for topic in self._metadata.topics() for index in topic.partitions]
+        async for topic, index in unhurried(led, _SLICE):
+            self._lead(topic, index)
         warn_of_strays(self._logs, self._metadata)
 
     async def _raise_epochs(self) -> None:
@@ -309,8 +305,8 @@ class StandaloneController(ConfigAdmin):
             _log.error("topic partly created", topic=topic.name, reason=str(error))
 
     async def _lead_new(self, topic: TopicInfo, partitions: Iterable[PartitionInfo]) -> None:
-        """Create and lead new partitions, giving the event loop its turn. Raises KafkaError."""
-        for done, partition in enumerate(partitions, 1):
+        """Create and lead new partitions. Raises KafkaError."""
+        async for partition in unhurried(partitions, _SLICE):
             self._replicas.become_leader(
                 topic.name,
                 partition.index,
@@ -319,8 +315,6 @@ class StandaloneController(ConfigAdmin):
                 topic.log_config,
                 is_new=True,
             )
-            if done % _SLICE == 0:
-                await asyncio.sleep(0)
 
     def _lead(self, topic: TopicInfo, index: int) -> None:
         """Lead a partition at start. If its log can't be created, it is offline and the broker goes on."""
@@ -388,10 +382,8 @@ class StandaloneController(ConfigAdmin):
 
         Raises KafkaError, StoreError.
         """
-        for done, index in enumerate(stored.assignments, 1):
+        async for index in unhurried(stored.assignments, _SLICE):
             self._replicas.stop(stored.name, index, delete=True)
-            if done % _SLICE == 0:
-                await asyncio.sleep(0)
         operations = await topic_store.removal(self._store, stored)
         # Its partitions' states may take megabytes.
         del stored

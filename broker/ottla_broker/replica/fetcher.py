@@ -35,6 +35,7 @@ from ottla_broker.events import get_logger
 from ottla_broker.replica.broker_link import BrokerLink
 from ottla_broker.replica.partition import Partition, Role
 from ottla_broker.replica.replication_quota import ReplicationQuota
+from ottla_broker.tasks import YieldEvery
 from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode, KafkaError, error_code
 from ottla_protocol.fetch_session import SESSION_ERRORS, FetchSession, SessionRequest
@@ -288,7 +289,7 @@ class Fetcher:
     ) -> dict[Key, _Position]:
         """Return where to go on. ``quota``: one that is exceeded, for which partitions out of sync wait."""
         positions: dict[Key, _Position] = {}
-        new = 0
+        yields = YieldEvery(_SLICE_NEW)
         for key, each in ready.items():
             if quota is not None and not each.in_sync and quota.is_throttled(*key):
                 continue
@@ -298,9 +299,7 @@ class Fetcher:
             except KafkaError as error:
                 self._disk_error(each.partition, error)
             if is_new:
-                new += 1
-                if new % _SLICE_NEW == 0:
-                    await asyncio.sleep(0)
+                await yields.worked()
         return positions
 
     async def _apply_all(
@@ -311,7 +310,7 @@ class Fetcher:
         answers: Mapping[Key, PartitionData],
     ) -> None:
         flushes: list[tuple[_Followed, asyncio.Future[None]]] = []
-        appended = 0
+        yields = YieldEvery(_SLICE_BYTES)
         for key, data in answers.items():
             followed = ready[key]
             # The partition may have been removed, added again or moved to another epoch meanwhile.
@@ -320,10 +319,7 @@ class Fetcher:
             flushed = await self._apply(connection, followed, data)
             if flushed is not None:
                 flushes.append((followed, flushed))
-            appended += _ANSWER_BYTES + len(data.records or b"")
-            if appended >= _SLICE_BYTES:
-                appended = 0
-                await asyncio.sleep(0)
+            await yields.worked(_ANSWER_BYTES + len(data.records or b""))
         for followed, flushed in flushes:
             # The next fetch acknowledges the records, so they must be on the device, and truncations too.
             try:

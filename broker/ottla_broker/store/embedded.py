@@ -354,11 +354,10 @@ class EmbeddedStore:
                 _fail(transaction.done, error)
         changes, _ = await in_pauses(draft.changes())
         if changes:
-            encoded = []
-            for at in range(0, len(changes), _PORTION):
-                if at:
-                    await asyncio.sleep(0)
-                encoded.append(journal.encode_changes(changes[at : at + _PORTION]))
+            encoded = [
+                journal.encode_changes(changes[at : at + _PORTION])
+                async for at in unhurried(range(0, len(changes), _PORTION), 1)
+            ]
             frame = journal.encode_frame(self._number + 1, b"".join(encoded))
             failure = await self._append(frame)
             if failure is not None:
