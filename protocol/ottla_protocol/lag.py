@@ -16,7 +16,7 @@ from typing import Final
 from .records.aborted import AbortedRecords
 from .records.batch import CONTROL, MAGIC, BatchHeader
 from .records.find import count_from, time_in_batch
-from .records.formats import Octets, iter_any_headers
+from .records.formats import Octets, iter_headers
 
 LOOK_BYTES: Final = 64 << 10
 """A look reads about this many bytes of a log in which all offsets are records."""
@@ -108,7 +108,7 @@ class Look:
         """
         dropped = AbortedRecords(aborted)
         size = 0
-        for position, header in iter_any_headers(data):
+        for position, header in iter_headers(data):
             size = position + header.size
             is_read = not dropped.has(data, position, header) and not header.attributes & CONTROL
             found = records_from(header, self.next) if is_read else 0

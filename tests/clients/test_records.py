@@ -13,7 +13,7 @@ from tests.support.processes import BrokerProcess
 from tests.support.wire import Wire
 
 from ottla_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from ottla_protocol.records.batch import iter_headers
+from ottla_protocol.records.formats import iter_headers
 
 Topic = Callable[..., str]
 

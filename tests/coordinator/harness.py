@@ -23,8 +23,9 @@ from ottla_broker.replica.offset_waiters import OffsetWaiter, OffsetWaiters, Rea
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.messages.join_group import JoinGroupResponse
 from ottla_protocol.messages.sync_group import SyncGroupResponse
-from ottla_protocol.records.batch import assign_offset, iter_headers, read_header
+from ottla_protocol.records.batch import assign_offset, read_header
 from ottla_protocol.records.control import encode_transaction_marker
+from ottla_protocol.records.formats import iter_headers
 from ottla_protocol.records.record import Record, decode_records
 
 SESSION_MS = 10_000

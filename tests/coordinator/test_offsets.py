@@ -10,7 +10,7 @@ from ottla_broker.coordinator import codes
 from ottla_broker.coordinator.group.member import Sender
 from ottla_broker.coordinator.group.offsets import Committed
 from ottla_protocol.errors import ErrorCode as Code
-from ottla_protocol.records.batch import iter_headers
+from ottla_protocol.records.formats import iter_headers
 
 SUBSCRIBED_TO_T = (("range", b"\x00\x03\x00\x00\x00\x01\x00\x01t\xff\xff\xff\xff"),)
 HOUR = 3600.0

@@ -13,7 +13,7 @@ from ottla_broker.coordinator.share.in_flight import Batch
 from ottla_broker.coordinator.share.state_batches import ShareState
 from ottla_broker.coordinator.share.states import Acknowledge, RecordState
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.records.formats import iter_any_headers
+from ottla_protocol.records.formats import iter_headers
 
 
 def test_records_too_far_ahead_of_the_start_are_not_read() -> None:
@@ -73,7 +73,7 @@ def test_large_batches_stay_in_the_file() -> None:
     found = world.fetch("m", 10_000)
     assert found is not None
     data = world.log.read(0, 1 << 20, max_offset=10_000, min_one=True)
-    sizes = [header.size for _, header in iter_any_headers(data.read())]
+    sizes = [header.size for _, header in iter_headers(data.read())]
     # One piece for what lies together; small ones are copied.
     assert list(map(len, found.records.parts)) == [sizes[0], sizes[2] + sum(sizes[3:])]
     assert found.records.copied == 0
@@ -90,7 +90,7 @@ def test_headers_are_found_wherever_they_lie(cut: int) -> None:
         world.log.append([b"k" * (37 * number % 5_000)])
     whole = world.log.read(0, 1 << 30, max_offset=600, min_one=True)
     data = whole.part(0, len(whole) - cut)
-    every = list(iter_any_headers(data.read()))
+    every = list(iter_headers(data.read()))
     assert find_batches(data, 600, 1_000) == every
     assert find_batches(data, 400, 1_000) == every[:401]
     assert find_batches(data, 600, 7) == every[:7]

@@ -6,7 +6,7 @@ import pytest
 from tests.coordinator.harness import World
 
 from ottla_protocol.errors import ErrorCode as Code
-from ottla_protocol.records.batch import iter_headers
+from ottla_protocol.records.formats import iter_headers
 
 P = (7, 0)
 Q = (8, 3)

@@ -47,7 +47,7 @@ from ottla_broker.metadata.internal_topics import TRANSACTION_TOPIC
 from ottla_broker.replica.offset_waiters import OffsetWaiter, Reached
 from ottla_broker.replica.txn_markers import TxnMarker
 from ottla_protocol.errors import ErrorCode as Code
-from ottla_protocol.records.batch import iter_headers
+from ottla_protocol.records.formats import iter_headers
 from ottla_protocol.records.record import decode_records, encode_batch
 
 NAMES = ["a", "b"]

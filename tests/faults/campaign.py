@@ -20,7 +20,7 @@ from tests.faults.writers import OttlaWriter, RdkafkaWriter, Writer, attempt
 from tests.support.waiting import wait_for
 
 from ottla_protocol.partitioning import partition_for
-from ottla_protocol.records.batch import iter_headers
+from ottla_protocol.records.formats import iter_headers
 
 TOPIC = "acknowledged"
 PARTITIONS = 4

@@ -16,7 +16,7 @@ from tests.support.late_frames import PRODUCE
 
 from ottla_protocol.header import parse_request_header
 from ottla_protocol.messages.produce import ProduceRequest
-from ottla_protocol.records.batch import iter_headers
+from ottla_protocol.records.formats import iter_headers
 
 _TRANSACTION = re.compile(rb"([a-z]+\d+)\.\d+\.\d+(?=/\d+/\d+/)")
 

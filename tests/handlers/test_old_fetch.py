@@ -21,7 +21,7 @@ from ottla_protocol.errors import ErrorCode
 from ottla_protocol.header import parse_response_header
 from ottla_protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from ottla_protocol.records.compression import CODEC_NAMES, GZIP, LZ4, SNAPPY, ZSTD
-from ottla_protocol.records.formats import decode_any, iter_any_headers
+from ottla_protocol.records.formats import decode_any, iter_headers
 from ottla_protocol.records.message_set import encode_messages
 from ottla_protocol.records.record import Record, encode_batch
 
@@ -66,7 +66,7 @@ def fetch(wire: Wire, version: int, topic: str, offset: int, size: int = 1 << 20
 def whole(data: bytes) -> tuple[bytes, bytes]:
     """The whole messages, and what is behind them."""
     end = 0
-    for position, header in iter_any_headers(data):
+    for position, header in iter_headers(data):
         end = position + header.size
     return data[:end], data[end:]
 
@@ -79,7 +79,7 @@ def read(wire: Wire, version: int, topic: str, offset: int, size: int = 1 << 20)
         assert answer.error_code == 0
         data, _ = whole(bytes(answer.records))
         records = [record for record in decode_set(data) if record.offset >= offset]
-        assert {header.magic for _, header in iter_any_headers(data)} <= {0, 1 if version >= 2 else 0}
+        assert {header.magic for _, header in iter_headers(data)} <= {0, 1 if version >= 2 else 0}
         if not records:
             return found
         found += records
@@ -187,7 +187,7 @@ def test_a_topic_without_conversion(version: int, wire: Wire, new_topic: Topic) 
             assert not answer.records
         produce(wire, topic, encode_batch(rows(3)))
     data = bytes(fetch(wire, 4, topic, 0).records)
-    assert next(iter_any_headers(data))[1].magic == 2
+    assert next(iter_headers(data))[1].magic == 2
 
 
 def test_conversion_can_be_switched_off_for_the_broker(own_broker: Callable[..., BrokerProcess]) -> None:
@@ -209,13 +209,13 @@ def test_log_append_time(version: int, wire: Wire, new_topic: Topic) -> None:
     modern = bytes(fetch(wire, 4, topic, 0).records)
     stamps = [
         record.timestamp
-        for position, header in iter_any_headers(modern)
+        for position, header in iter_headers(modern)
         for record in decode_any(modern, position, header)
     ]
     found = read(wire, version, topic, 0)
     assert [record.timestamp for record in found] == (stamps if version >= 2 else [-1] * 6)
     for offset in (0, 3):
-        _, header = next(iter_any_headers(bytes(fetch(wire, version, topic, offset).records)))
+        _, header = next(iter_headers(bytes(fetch(wire, version, topic, offset).records)))
         assert header.is_log_append_time == (version >= 2)
 
 

@@ -19,7 +19,7 @@ from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.errors import ErrorCode
 from ottla_protocol.messages.produce import ProduceRequest, ProduceResponse
 from ottla_protocol.records.compression import GZIP
-from ottla_protocol.records.formats import decode_any, iter_any_headers
+from ottla_protocol.records.formats import decode_any, iter_headers
 from ottla_protocol.records.message_set import encode_messages
 from ottla_protocol.records.record import Record
 
@@ -74,7 +74,7 @@ class Broker:
     def keys(self) -> list[bytes | None]:
         found = []
         for run in self.log.reader.scan_batches(0):
-            for position, header in iter_any_headers(run):
+            for position, header in iter_headers(run):
                 assert header.magic == 2
                 found.append(decode_any(run, position, header)[0].key)
         return found

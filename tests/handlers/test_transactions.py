@@ -36,7 +36,7 @@ from ottla_protocol.messages.write_txn_markers import (
     WritableTxnMarkerTopic,
     WriteTxnMarkersRequest,
 )
-from ottla_protocol.records.batch import iter_headers
+from ottla_protocol.records.formats import iter_headers
 
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=100, file_delete_delay_ms=60_000)
 ALONE = (1,)

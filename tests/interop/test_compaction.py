@@ -26,7 +26,7 @@ from harness.java import Unavailable
 from tests.support.kafka import QuickKafka
 
 from ottla_protocol.records.batch import NO_PRODUCER_ID
-from ottla_protocol.records.formats import decode_any, iter_any_headers
+from ottla_protocol.records.formats import decode_any, iter_headers
 from ottla_protocol.records.record import Record
 
 TOPIC = "compared"
@@ -165,7 +165,7 @@ def left(broker: Broker) -> list[Batch]:
     producers: dict[int, int] = {NO_PRODUCER_ID: NO_PRODUCER_ID}
     for path in segments(broker):
         data = path.read_bytes()
-        for position, header in iter_any_headers(data):
+        for position, header in iter_headers(data):
             records = decode_any(data, position, header)
             found.append(
                 Batch(

@@ -23,7 +23,7 @@ from ottla_protocol.records.batch import CorruptRecordError
 from ottla_protocol.records.compression import GZIP, ZSTD
 from ottla_protocol.records.control import encode_transaction_marker
 from ottla_protocol.records.down_conversion import UnconvertibleError
-from ottla_protocol.records.formats import iter_any_headers
+from ottla_protocol.records.formats import iter_headers
 from ottla_protocol.records.record import encode_batch
 
 MARKER = bytes(
@@ -70,7 +70,7 @@ def test_all_formats(slice_of: Slice, magic: int) -> None:
     size, converted = convert(DownConversion(slice_of(data), magic, 0, MOST))
     assert size == len(data)
     assert [record.offset for record in decode_set(converted)] == list(range(35))
-    assert {header.magic for _, header in iter_any_headers(converted)} == ({0} if magic == 0 else {0, 1})
+    assert {header.magic for _, header in iter_headers(converted)} == ({0} if magic == 0 else {0, 1})
 
 
 def test_the_size_that_is_announced(slice_of: Slice) -> None:

@@ -15,7 +15,7 @@ from ottla_broker.log.environment import LogEnvironment
 from ottla_broker.log.files import Files
 from ottla_broker.log.log import Log
 from ottla_broker.log.producer_snapshot import decode_snapshot, encode_snapshot
-from ottla_protocol.records.batch import iter_headers
+from ottla_protocol.records.formats import iter_headers
 from ottla_protocol.records.record import decode_records
 
 KINDS = ("kraft-stopped", "kraft-killed", "zookeeper-stopped", "zookeeper-killed")

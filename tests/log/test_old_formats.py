@@ -17,7 +17,7 @@ from ottla_broker.log.verify import Tally, verify_partition
 from ottla_broker.tasks import run_whole
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.compression import GZIP, LZ4, SNAPPY
-from ottla_protocol.records.formats import decode_any, iter_any_headers
+from ottla_protocol.records.formats import decode_any, iter_headers
 from ottla_protocol.records.message_set import encode_messages, read_message
 from ottla_protocol.records.record import Record
 
@@ -70,7 +70,7 @@ def filled(open_log: OpenLog) -> Callable[..., Log]:
 def offsets(log: Log, start: int = 0) -> list[int]:
     found = []
     for run in log.reader.scan_batches(start):
-        for position, header in iter_any_headers(run):
+        for position, header in iter_headers(run):
             found += [record.offset for record in decode_any(run, position, header)]
     return found
 
@@ -101,7 +101,7 @@ def test_every_offset_is_found(filled: Callable[..., Log], config: dict[str, int
             found = log.reader.read(offset, 1, max_offset=35, min_one=True)
             assert found is not None
             data = found.read()
-            _, header = next(iter_any_headers(data))
+            _, header = next(iter_headers(data))
             assert header.last_offset == next(end for end in ENDS if end >= offset)
             assert any(record.offset == offset for record in decode_any(data, 0, header))
     assert log.reader.read(35, 1000, max_offset=35, min_one=True) is None
@@ -111,7 +111,7 @@ def test_a_read_ends_before_the_high_watermark(filled: Callable[..., Log]) -> No
     log = filled()
     for end in range(1, 36):
         found = log.reader.read(0, 100_000, max_offset=end, min_one=True)
-        last = [header.last_offset for _, header in iter_any_headers(found.read())][-1] if found else -1
+        last = [header.last_offset for _, header in iter_headers(found.read())][-1] if found else -1
         assert last == max((each for each in ENDS if each < end), default=-1)
 
 
@@ -155,7 +155,7 @@ def test_recovery_truncates_at_the_first_damage(
     path = folder / "00000000000000000000.log"
     data = bytearray(path.read_bytes())
     position = sum(map(len, mixed()[:at]))
-    size = next(iter_any_headers(bytes(data[position:])))[1].size
+    size = next(iter_headers(bytes(data[position:])))[1].size
     if kind == "cut":
         del data[position + size - 1 :]
     elif kind == "crc":

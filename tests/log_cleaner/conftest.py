@@ -19,7 +19,8 @@ from ottla_broker.log.config import LogConfig
 from ottla_broker.log.files import Files
 from ottla_broker.log.log import Log
 from ottla_broker.log.manager import LogManager
-from ottla_protocol.records.batch import BatchHeader, iter_headers
+from ottla_protocol.records.batch import BatchHeader
+from ottla_protocol.records.formats import iter_headers
 from ottla_protocol.records.record import Record, decode_records, encode_batch
 
 TOPIC_ID = bytes(range(16))

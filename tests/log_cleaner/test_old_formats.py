@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ottla_broker.log.log import Log
-from ottla_protocol.records.formats import decode_any, iter_any_headers
+from ottla_protocol.records.formats import decode_any, iter_headers
 from ottla_protocol.records.message_set import encode_messages
 from ottla_protocol.records.record import Record
 
@@ -37,7 +37,7 @@ def found(log: Log) -> list[tuple[int, int, bytes | None, bytes | None]]:
     return [
         (header.magic, record.offset, record.key, record.value)
         for chunk in log.reader.scan_batches(0)
-        for position, header in iter_any_headers(chunk)
+        for position, header in iter_headers(chunk)
         for record in decode_any(chunk, position, header)
     ]
 
@@ -64,7 +64,7 @@ async def test_the_last_message_of_a_key_stays(broker: Broker, magic: int, codec
     assert (stats.records_read, stats.records_kept, stats.keyless) == (9, 5, 1)
     assert log.log_end_offset == 9
     if codec:
-        headers = [header for chunk in log.reader.scan_batches(0) for _, header in iter_any_headers(chunk)]
+        headers = [header for chunk in log.reader.scan_batches(0) for _, header in iter_headers(chunk)]
         assert [header.codec for header in headers] == [codec, codec, 0, 0]
         assert [header.last_offset for header in headers] == [2, 5, 7, 8]
 
@@ -79,7 +79,7 @@ async def test_a_wrapper_keeps_its_kind_of_timestamps(broker: Broker, append_tim
     await broker.clean(log)
 
     chunk = next(iter(log.reader.scan_batches(0)))
-    position, header = next(iter_any_headers(chunk))
+    position, header = next(iter_headers(chunk))
     assert header.is_log_append_time == (append_time is not None)
     assert [record.timestamp for record in decode_any(chunk, position, header)] == [
         append_time or START_MS + 1

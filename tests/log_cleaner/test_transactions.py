@@ -20,8 +20,8 @@ from ottla_broker.log.log import Log
 from ottla_broker.log.txn_index import read as read_txn_index
 from ottla_broker.log.verify import Tally, verify_partition
 from ottla_protocol.compiled import load_engine
-from ottla_protocol.records.batch import iter_headers
 from ottla_protocol.records.control import encode_transaction_marker
+from ottla_protocol.records.formats import iter_headers
 from ottla_protocol.records.record import Record, decode_records, encode_batch
 
 from .conftest import Broker, batches, records, roll

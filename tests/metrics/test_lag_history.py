@@ -24,7 +24,8 @@ from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.group_lag import LagSample
 from ottla_protocol.messages.group_lag_records import GroupLagValue
 from ottla_protocol.partitioning import LAG_TOPIC
-from ottla_protocol.records.batch import assign_offset, iter_headers, read_header
+from ottla_protocol.records.batch import assign_offset, read_header
+from ottla_protocol.records.formats import iter_headers
 from ottla_protocol.records.record import Record, decode_records
 from ottla_protocol.versioned import decode_versioned
 

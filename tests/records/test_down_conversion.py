@@ -24,7 +24,7 @@ from ottla_protocol.records.columns.messages import ROWS, encode_message_columns
 from ottla_protocol.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, DecompressedTooLargeError
 from ottla_protocol.records.control import encode_transaction_marker
 from ottla_protocol.records.down_conversion import UnconvertibleError, down_convert
-from ottla_protocol.records.formats import iter_any_headers, read_any_header
+from ottla_protocol.records.formats import iter_headers, read_any_header
 from ottla_protocol.records.message_set import encode_messages, read_message
 from ottla_protocol.records.record import Record, encode_batch, finish_batch, rebuild_batch
 
@@ -61,9 +61,7 @@ every_format = pytest.mark.parametrize("magic", MAGICS)
 
 
 def converted(data: bytes | bytearray, magic: int, first_offset: int = 0, **options: Any) -> bytes:
-    return b"".join(
-        down_convert(memoryview(data), list(iter_any_headers(data)), magic, first_offset, **options)
-    )
+    return b"".join(down_convert(memoryview(data), list(iter_headers(data)), magic, first_offset, **options))
 
 
 def batch(count: int, first: int = 0, **options: Any) -> bytearray:
@@ -75,7 +73,7 @@ def batch(count: int, first: int = 0, **options: Any) -> bytearray:
 def test_kafka_s_conversions(golden: Any, way: None) -> None:
     ours = converted(golden.original, golden.magic, golden.first_offset)
     assert decode_set(ours) == decode_set(golden.data)
-    found, expected = (list(iter_any_headers(data)) for data in (ours, golden.data))
+    found, expected = (list(iter_headers(data)) for data in (ours, golden.data))
     assert len(found) == len(expected)
     for (_, header), (_, like) in zip(found, expected, strict=True):
         ignored = {"crc": 0, "batch_length": 0} if header.codec else {}
@@ -183,7 +181,7 @@ def test_what_older_formats_lack_is_left_out(magic: int, way: None) -> None:
 @every_format
 def test_zstd(magic: int, way: None) -> None:
     data = batch(3) + batch(3, 3, codec=ZSTD) + batch(3, 6)
-    pieces = down_convert(memoryview(data), list(iter_any_headers(data)), magic, 0)
+    pieces = down_convert(memoryview(data), list(iter_headers(data)), magic, 0)
     assert len(decode_set(next(pieces))) == 3
     with pytest.raises(UnconvertibleError):
         next(pieces)
@@ -245,7 +243,7 @@ def found_by(data: bytes, magic: int, first_offset: int) -> tuple[bytes, type[Ex
     """What is converted, and the error that ends it."""
     pieces: list[bytes] = []
     try:
-        batches = list(iter_any_headers(data))
+        batches = list(iter_headers(data))
         pieces.extend(down_convert(memoryview(data), batches, magic, first_offset, max_bytes=1 << 20))
     except (CorruptRecordError, UnconvertibleError) as error:
         return b"".join(pieces), type(error)

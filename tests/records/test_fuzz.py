@@ -8,7 +8,8 @@ from collections import Counter
 
 from tests.support.depth import inputs
 
-from ottla_protocol.records.batch import CorruptRecordError, crc_is_valid, iter_headers, read_header
+from ottla_protocol.records.batch import CorruptRecordError, crc_is_valid, read_header
+from ottla_protocol.records.formats import iter_headers
 from ottla_protocol.records.record import Record, decode_records, encode_batch, rebuild_batch
 
 INPUTS = inputs()

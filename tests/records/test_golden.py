@@ -10,7 +10,7 @@ from tests.records.golden_files import Golden, as_golden, load
 
 from ottla_broker.log.cleaner.filter import empty_batch, rebuild, record_bytes
 from ottla_broker.log.cleaner.records import choose, walk
-from ottla_protocol.records.batch import crc_is_valid, iter_headers, read_header
+from ottla_protocol.records.batch import crc_is_valid, read_header
 from ottla_protocol.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from ottla_protocol.records.control import (
     ABORT,
@@ -19,6 +19,7 @@ from ottla_protocol.records.control import (
     decode_control,
     encode_transaction_marker,
 )
+from ottla_protocol.records.formats import iter_headers
 from ottla_protocol.records.record import decode_records, encode_batch, rebuild_batch
 
 with warnings.catch_warnings():

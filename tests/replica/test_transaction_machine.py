@@ -30,8 +30,9 @@ from ottla_broker.replica.environment import ReplicaEnvironment
 from ottla_broker.replica.leadership import LeaderState
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
-from ottla_protocol.records.batch import TRANSACTIONAL, iter_headers
+from ottla_protocol.records.batch import TRANSACTIONAL
 from ottla_protocol.records.control import COMMIT, decode_control
+from ottla_protocol.records.formats import iter_headers
 from ottla_protocol.records.record import decode_records
 
 NOW_MS = 1_700_000_000_000

@@ -24,7 +24,8 @@ from ottla_protocol.messages.delete_records import (
 )
 from ottla_protocol.messages.delete_topics import DeleteTopicsRequest
 from ottla_protocol.messages.fetch import FetchResponse
-from ottla_protocol.records.batch import crc_is_valid, iter_headers
+from ottla_protocol.records.batch import crc_is_valid
+from ottla_protocol.records.formats import iter_headers
 
 OwnBroker = Callable[..., BrokerProcess]
 BATCHES = 40

@@ -33,7 +33,7 @@ from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError, ProtocolError
 from ottla_protocol.partitioning import partition_for
 from ottla_protocol.records.batch import BatchHeader, CorruptRecordError
-from ottla_protocol.records.formats import decode_any, iter_any_headers
+from ottla_protocol.records.formats import decode_any, iter_headers
 from ottla_protocol.records.record import Record, encode_batch
 
 _log = get_logger()
@@ -287,7 +287,7 @@ class Shard:
         self.partition.hear_from_now()
         for chunk in self.partition.scan(0):
             try:
-                for position, header in iter_any_headers(chunk):
+                for position, header in iter_headers(chunk):
                     self._replay_batch(machine, chunk, position, header)
                     yield
             except CorruptRecordError as error:

@@ -8,7 +8,7 @@ from typing import Final
 from ottla_broker.log.files import FileSlice
 from ottla_protocol.records.batch import LOG_OVERHEAD, BatchHeader, CorruptRecordError
 from ottla_protocol.records.down_conversion import UnconvertibleError, down_convert
-from ottla_protocol.records.formats import iter_any_headers
+from ottla_protocol.records.formats import iter_headers
 
 CHUNK_BYTES: Final = 128 * 1024
 """About so many bytes of batches are read and converted in one go; a larger batch is read whole."""
@@ -94,7 +94,7 @@ class DownConversion:
         batches: list[tuple[int, BatchHeader]] = []
         end = 0
         try:
-            for position, header in iter_any_headers(view):
+            for position, header in iter_headers(view):
                 batches.append((position, header))
                 end = position + header.size
                 if only_one:

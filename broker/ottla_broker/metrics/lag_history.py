@@ -41,7 +41,7 @@ from ottla_protocol.lag import unread
 from ottla_protocol.messages.group_lag_records import GroupLagState
 from ottla_protocol.partitioning import LAG_TOPIC, partition_for
 from ottla_protocol.records.batch import CorruptRecordError
-from ottla_protocol.records.formats import decode_any, iter_any_headers
+from ottla_protocol.records.formats import decode_any, iter_headers
 from ottla_protocol.records.record import encode_batch
 
 if TYPE_CHECKING:
@@ -470,7 +470,7 @@ class LagHistory:
                 continue
             for chunk in partition.scan(first[0]):
                 try:
-                    for position, header in iter_any_headers(chunk):
+                    for position, header in iter_headers(chunk):
                         for record in decode_any(chunk, position, header):
                             self._read(reader, record)
                         await asyncio.sleep(0)

@@ -12,7 +12,7 @@ from ottla_protocol.api_keys import ApiKey
 from ottla_protocol.lag import Look
 from ottla_protocol.records.aborted import AbortedRecords
 from ottla_protocol.records.batch import CONTROL, MAGIC, BatchHeader, CorruptRecordError
-from ottla_protocol.records.formats import decode_any, is_intact, iter_any_headers
+from ottla_protocol.records.formats import decode_any, is_intact, iter_headers
 from ottla_protocol.records.record import record_data
 
 from ..deadline import Deadline
@@ -203,7 +203,7 @@ class LogWalk:
 
     def _headers(self, data: bytes, offset: int) -> Iterator[tuple[int, BatchHeader]]:
         try:
-            yield from iter_any_headers(data)
+            yield from iter_headers(data)
         except CorruptRecordError as error:
             raise self._corrupt(offset, str(error)) from error
 

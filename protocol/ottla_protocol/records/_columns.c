@@ -7,7 +7,6 @@
 /* A row for each batch, in list_batches. */
 enum { B_AT, B_SIZE, B_BASE, B_LAST, B_EPOCH, B_ATTRIBUTES, B_COUNT, B_STAMP, B_MAX_STAMP, B_PRODUCER, B_CRC, B_WIDTH };
 enum { GOOD, BROKEN, DISORDER };
-#define HEADER_SIZE 61
 
 /* A row for each batch whose records are decoded. */
 enum { P_FROM, P_TO, P_COUNT, P_BASE, P_STAMP, P_APPENDED, P_WIDTH };
@@ -19,16 +18,6 @@ enum { P_FROM, P_TO, P_COUNT, P_BASE, P_STAMP, P_APPENDED, P_WIDTH };
 typedef struct {
     int64_t rows, headers;
 } Totals;
-
-static int64_t get_int32(const uint8_t *p)
-{
-    return (int32_t)big32(p);
-}
-
-static int64_t get_int64(const uint8_t *p)
-{
-    return (int64_t)big64(p);
-}
 
 /* Whether a buffer holds whole numbers of this size, where the processor can read them. */
 static int holds(const Py_buffer *view, size_t size)
@@ -57,32 +46,31 @@ static PyObject *py_list_batches(PyObject *module, PyObject *args)
     data = view.buf;
     row = table.buf;
     most = table.len / 8 / B_WIDTH;
-    for (; rows < most && expected < until && stop - at >= HEADER_SIZE; rows++, row += B_WIDTH) {
-        const uint8_t *p = data + at;
-        int64_t length = get_int32(p + 8), base = get_int64(p), last;
-        if (p[16] != 2 || length < HEADER_SIZE - 12) {
-            status = BROKEN;
+    for (; rows < most && expected < until; rows++, row += B_WIDTH) {
+        Batch batch;
+        int64_t last;
+        int why = read_batch(data + at, stop - at, &batch);
+        if (why != WHOLE) {
+            status = why == OTHER ? BROKEN : GOOD;
             break;
         }
-        if (length + 12 > stop - at)
-            break;
-        if (__builtin_add_overflow(base, get_int32(p + 23), &last) || base < expected || last < base
+        if (__builtin_add_overflow(batch.base, batch.last_delta, &last) || batch.base < expected || last < batch.base
             || last == INT64_MAX) {
             status = DISORDER;
             break;
         }
         row[B_AT] = at;
-        row[B_SIZE] = length + 12;
-        row[B_BASE] = base;
+        row[B_SIZE] = batch.size;
+        row[B_BASE] = batch.base;
         row[B_LAST] = last;
-        row[B_EPOCH] = get_int32(p + 12);
-        row[B_ATTRIBUTES] = p[21] << 8 | p[22];
-        row[B_COUNT] = get_int32(p + 57);
-        row[B_STAMP] = get_int64(p + 27);
-        row[B_MAX_STAMP] = get_int64(p + 35);
-        row[B_PRODUCER] = get_int64(p + 43);
-        row[B_CRC] = (uint32_t)get_int32(p + 17);
-        at += (Py_ssize_t)length + 12;
+        row[B_EPOCH] = batch.epoch;
+        row[B_ATTRIBUTES] = batch.attributes;
+        row[B_COUNT] = batch.count;
+        row[B_STAMP] = batch.base_timestamp;
+        row[B_MAX_STAMP] = batch.max_timestamp;
+        row[B_PRODUCER] = batch.producer_id;
+        row[B_CRC] = batch.crc;
+        at += (Py_ssize_t)batch.size;
         expected = last + 1;
     }
     PyBuffer_Release(&view);

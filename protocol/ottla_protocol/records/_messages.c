@@ -7,15 +7,9 @@
 #include "engine.h"
 #include <stdlib.h>
 
+#include "batch.h"
 #include "record.h"
 
-#define LOG_OVERHEAD 12
-#define MAGIC_AT 16
-#define BATCH_HEADER 61
-#define MIN_BATCH_LENGTH (BATCH_HEADER - LOG_OVERHEAD)
-#define CODEC_MASK 0x07
-#define LOG_APPEND_TIME 0x08
-#define CONTROL 0x20
 #define MIN_MESSAGE_SIZE 14
 
 /* The bytes of a message without key and value, by format. */
@@ -195,24 +189,17 @@ static uint8_t *convert(Body *body, uint8_t *to)
  * the batch's size. */
 static int64_t plain_batch(const uint8_t *data, Py_ssize_t size, Py_ssize_t at, Body *body)
 {
-    const uint8_t *batch = data + at;
-    int64_t length;
-    int attributes;
-    if (size - at < BATCH_HEADER)
+    Batch batch;
+    if (read_batch(data + at, size - at, &batch) != WHOLE || batch.attributes & (CODEC | CONTROL) || batch.count < 0)
         return 0;
-    length = (int32_t)big32(batch + 8);
-    attributes = batch[21] << 8 | batch[22];
-    body->count = (int32_t)big32(batch + 57);
-    if (batch[MAGIC_AT] != 2 || attributes & (CODEC_MASK | CONTROL) || length < MIN_BATCH_LENGTH
-        || length > size - at - LOG_OVERHEAD || body->count < 0)
-        return 0;
-    body->start = batch + BATCH_HEADER;
-    body->stop = batch + LOG_OVERHEAD + length;
-    body->base_offset = (int64_t)big64(batch);
-    body->base_timestamp = (int64_t)big64(batch + 27);
-    body->is_append_time = attributes & LOG_APPEND_TIME;
-    body->append_time = (int64_t)big64(batch + 35);
-    return LOG_OVERHEAD + length;
+    body->count = batch.count;
+    body->start = data + at + HEADER_SIZE;
+    body->stop = data + at + batch.size;
+    body->base_offset = batch.base;
+    body->base_timestamp = batch.base_timestamp;
+    body->is_append_time = batch.attributes & LOG_APPEND_TIME;
+    body->append_time = batch.max_timestamp;
+    return batch.size;
 }
 
 /* Measures the plain batches from `*at` on, up to another kind or an irregular one. */
@@ -425,13 +412,13 @@ static PyObject *py_records(PyObject *module, PyObject *args)
     }
     /* A record is never larger than its message: 32 bytes without key and value, where a message of format 1 has 34; 23
      * where all timestamps are equal, as in format 0, whose messages have 26. */
-    bytes = malloc((size_t)view.len + BATCH_HEADER);
+    bytes = malloc((size_t)view.len + HEADER_SIZE);
     if (bytes == NULL) {
         PyBuffer_Release(&view);
         return PyErr_NoMemory();
     }
-    memset(bytes, 0, BATCH_HEADER);
-    to = bytes + BATCH_HEADER;
+    memset(bytes, 0, HEADER_SIZE);
+    to = bytes + HEADER_SIZE;
     Py_BEGIN_ALLOW_THREADS
     found = gather(view.buf, view.len, magic, refused, &set, &to);
     Py_END_ALLOW_THREADS

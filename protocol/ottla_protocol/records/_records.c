@@ -6,7 +6,7 @@
 #include "engine.h"
 #include <stddef.h>
 
-#include "crc32c.h"
+#include "batch.h"
 #include "record.h"
 
 /* Raised whenever arguments or results change, so that compiled.py never uses a stale binary. */

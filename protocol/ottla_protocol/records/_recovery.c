@@ -8,24 +8,6 @@
 #include "engine.h"
 
 #include "buffer.h"
-#include "crc32c.h"
-
-/* A batch's header, big-endian; see ottla_protocol.records.batch. */
-enum {
-    HEADER_SIZE = 61,
-    LOG_OVERHEAD = 12,
-    LENGTH_AT = 8,
-    EPOCH_AT = 12,
-    MAGIC_AT = 16,
-    CRC_AT = 17,
-    ATTRIBUTES_AT = 21,
-    LAST_DELTA_AT = 23,
-    MAX_TIMESTAMP_AT = 35,
-    PRODUCER_AT = 43,
-    MAGIC = 2,
-    TRANSACTIONAL = 0x10,
-    CONTROL = 0x20
-};
 
 /* The last batches of each producer, of which the log remembers as many: a hash table by producer id. */
 enum { REMEMBERED = 5, SLOTS = 512, MOST_PRODUCERS = 384 };
@@ -70,29 +52,20 @@ static int64_t scan_batches(Scan *scan, const uint8_t *data, int64_t size, int64
                             int64_t highest, int64_t interval, int32_t epoch)
 {
     const int64_t opened = position - at;
-    while (size - at >= HEADER_SIZE) {
-        const uint8_t *p = data + at;
-        const int64_t base = (int64_t)big64(p);
-        const int64_t length = (int32_t)big32(p + LENGTH_AT);
-        const int64_t batch_size = length + LOG_OVERHEAD;
-        int64_t last, max_timestamp, producer_id;
-        if (p[MAGIC_AT] != MAGIC || length < HEADER_SIZE - LOG_OVERHEAD || batch_size > size - at)
+    Batch batch;
+    while (read_batch(data + at, size - at, &batch) == WHOLE) {
+        int64_t last;
+        if (batch.attributes & (TRANSACTIONAL | CONTROL) || batch.epoch != epoch)
             break;
-        if (p[ATTRIBUTES_AT + 1] & (TRANSACTIONAL | CONTROL) || (int32_t)big32(p + EPOCH_AT) != epoch)
+        if (batch.base < scan->next_offset || batch.base > highest)
             break;
-        if (base < scan->next_offset || base > highest)
+        last = batch.base + batch.last_delta;
+        if (last < batch.base || last > highest || !is_intact(data + at, &batch))
             break;
-        last = base + (int32_t)big32(p + LAST_DELTA_AT);
-        if (last < base || last > highest)
+        if (batch.producer_id >= 0 && !remember(scan, batch.producer_id, at))
             break;
-        if (crc32c(p + ATTRIBUTES_AT, (size_t)(batch_size - ATTRIBUTES_AT)) != big32(p + CRC_AT))
-            break;
-        producer_id = (int64_t)big64(p + PRODUCER_AT);
-        if (producer_id >= 0 && !remember(scan, producer_id, at))
-            break;
-        max_timestamp = (int64_t)big64(p + MAX_TIMESTAMP_AT);
-        if (max_timestamp > scan->max_timestamp) {
-            scan->max_timestamp = max_timestamp;
+        if (batch.max_timestamp > scan->max_timestamp) {
+            scan->max_timestamp = batch.max_timestamp;
             scan->max_timestamp_offset = last;
         }
         if (opened + at - scan->indexed > interval) {
@@ -101,9 +74,9 @@ static int64_t scan_batches(Scan *scan, const uint8_t *data, int64_t size, int64
                 return -1;
             scan->indexed = opened + at;
         }
-        scan->gap |= base > scan->next_offset;
+        scan->gap |= batch.base > scan->next_offset;
         scan->next_offset = last + 1;
-        at += batch_size;
+        at += batch.size;
     }
     return at;
 }

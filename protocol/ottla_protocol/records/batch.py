@@ -7,7 +7,6 @@ for the format, KIP-534 for the delete horizon).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from struct import Struct
 from struct import error as StructError
 from typing import TYPE_CHECKING, NamedTuple
@@ -199,26 +198,6 @@ def crc_is_valid(buf: Buffer, position: int, header: BatchHeader) -> bool:
     end = position + header[1] + LOG_OVERHEAD
     view = memoryview(buf)
     return view.nbytes >= end and crc32c(view[position + _ATTRIBUTES_AT : end]) == header[4]
-
-
-def iter_headers(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield the position and header of each complete batch in ``buf``.
-
-    Raises CorruptRecordError where the bytes can't be the start of a batch.
-    """
-    view = memoryview(buf)
-    end = view.nbytes
-    position = 0
-    while position + HEADER_SIZE <= end:
-        header = read_header(view, position)
-        following = position + header[1] + LOG_OVERHEAD
-        if following > end:
-            return
-        yield position, header
-        position = following
-    magic = _magic_at(view, position)
-    if magic is not None and magic != MAGIC:
-        raise UnsupportedMagicError(magic)
 
 
 def assign_offset(buf: Buffer, position: int, base_offset: int, leader_epoch: int) -> None:

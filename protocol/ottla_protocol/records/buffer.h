@@ -2,10 +2,7 @@
 #pragma once
 #include <stdlib.h>
 
-#include "numbers.h"
-
-/* Why a call stopped: the data ends, another kind of batch, the map is full. The last two stay inside. */
-enum { END, OTHER, FULL, NO_MEMORY, WHOLE };
+#include "batch.h"
 
 typedef struct {
     uint8_t *bytes;

@@ -1,48 +1,23 @@
 /* The two passes over whole batches: reading keys, and filtering. */
 #pragma once
 #include "buffer.h"
-#include "crc32c.h"
 #include "keys.h"
 
-/* A batch's header, big-endian; see ottla_protocol.records.batch. */
-enum {
-    HEADER_SIZE = 61,
-    LOG_OVERHEAD = 12,
-    LENGTH_AT = 8,
-    MAGIC_AT = 16,
-    CRC_AT = 17,
-    ATTRIBUTES_AT = 21,
-    LAST_DELTA_AT = 23,
-    BASE_TIMESTAMP_AT = 27,
-    MAX_TIMESTAMP_AT = 35,
-    COUNT_AT = 57,
-    MAGIC = 2,
-    CODEC = 0x07,
-    LOG_APPEND_TIME = 0x08,
-    TRANSACTIONAL = 0x10,
-    CONTROL = 0x20,
-    DELETE_HORIZON = 0x40
-};
 #define LEAST_LENGTH 14 /* of a message of format 0 */
 #define MOST_OFFSET (INT64_MAX - INT32_MAX)
 
-/* Checks the batch that begins at `p`. END: it isn't there as a whole. */
-static int check_batch(const uint8_t *p, int64_t left, int64_t *size)
+/* Reads the batch that begins at `p`. END: it isn't there as a whole, whatever its format. */
+static int check_batch(const uint8_t *p, int64_t left, Batch *batch)
 {
     int64_t length;
     if (left < LOG_OVERHEAD)
         return END;
     length = (int32_t)big32(p + LENGTH_AT);
-    if (length < LEAST_LENGTH)
-        return OTHER;
-    *size = length + LOG_OVERHEAD;
-    if (*size > left)
+    if (length >= LEAST_LENGTH && length + LOG_OVERHEAD > left)
         return END;
-    if (length < HEADER_SIZE - LOG_OVERHEAD || p[MAGIC_AT] != MAGIC || p[ATTRIBUTES_AT + 1] & (CODEC | TRANSACTIONAL | CONTROL))
+    if (read_batch(p, left, batch) != WHOLE || batch->attributes & (CODEC | TRANSACTIONAL | CONTROL))
         return OTHER;
-    if ((int64_t)big64(p) < 0 || (int64_t)big64(p) > MOST_OFFSET || (int32_t)big32(p + LAST_DELTA_AT) < 0)
-        return OTHER;
-    if (crc32c(p + ATTRIBUTES_AT, (size_t)(*size - ATTRIBUTES_AT)) != big32(p + CRC_AT))
+    if (batch->base < 0 || batch->base > MOST_OFFSET || batch->last_delta < 0 || !is_intact(p, batch))
         return OTHER;
     return WHOLE;
 }
@@ -73,21 +48,20 @@ static int read_keys(OffsetMap *map, const uint8_t *data, int64_t size, int64_t 
 {
     for (;;) {
         const uint8_t *p = data + *position;
-        int64_t batch_size, base, last, count;
-        int result = check_batch(p, size - *position, &batch_size);
+        Batch batch;
+        int64_t last;
+        int result = check_batch(p, size - *position, &batch);
         if (result != WHOLE)
             return result;
-        base = (int64_t)big64(p);
-        last = base + (int32_t)big32(p + LAST_DELTA_AT);
-        count = (int32_t)big32(p + COUNT_AT);
+        last = batch.base + batch.last_delta;
         if (last >= first_dirty) {
-            result = put_all(map, p + HEADER_SIZE, batch_size - HEADER_SIZE, count, base, first_dirty);
+            result = put_all(map, p + HEADER_SIZE, batch.size - HEADER_SIZE, batch.count, batch.base, first_dirty);
             if (result != END)
                 return result;
             if (last > map->latest)
                 map->latest = last;
         }
-        *position += batch_size;
+        *position += batch.size;
     }
 }
 
@@ -204,12 +178,12 @@ typedef struct {
     Run run;
 } Filtered;
 
-static int must_stay(const Rules *rules, const uint8_t *header, int64_t last)
+static int must_stay(const Rules *rules, const Batch *batch, int64_t last)
 {
     int64_t low = 0, high = rules->last_offsets_count;
     if (last + 1 == rules->round_end)
         return 1;
-    if ((int64_t)big64(header + 43) < 0)
+    if (batch->producer_id < 0)
         return 0;
     while (low < high) {
         int64_t middle = (low + high) / 2;
@@ -252,31 +226,28 @@ static int filter(const OffsetMap *map, const uint8_t *data, int64_t size, int64
     result->run.max_timestamp = INT64_MIN;
     for (;;) {
         const uint8_t *p = data + *position, *body = p + HEADER_SIZE;
-        int64_t batch_size, last, count, base_timestamp, max_timestamp, moved_by = 0;
-        int attributes, wants_horizon, why = check_batch(p, size - *position, &batch_size);
+        Batch batch;
+        int64_t last, moved_by = 0;
+        int wants_horizon, why = check_batch(p, size - *position, &batch);
         uint8_t *header;
         size_t at;
         if (why != WHOLE)
             return end_run(result) == END ? why : NO_MEMORY;
-        attributes = p[ATTRIBUTES_AT] << 8 | p[ATTRIBUTES_AT + 1];
-        last = (int64_t)big64(p) + (int32_t)big32(p + LAST_DELTA_AT);
-        count = (int32_t)big32(p + COUNT_AT);
-        base_timestamp = (int64_t)big64(p + BASE_TIMESTAMP_AT);
-        max_timestamp = (int64_t)big64(p + MAX_TIMESTAMP_AT);
-        why = choose(map, body, batch_size - HEADER_SIZE, count, (int64_t)big64(p), base_timestamp,
-                     attributes & DELETE_HORIZON && base_timestamp <= rules->now_ms, choice);
+        last = batch.base + batch.last_delta;
+        why = choose(map, body, batch.size - HEADER_SIZE, batch.count, batch.base, batch.base_timestamp,
+                     batch.attributes & DELETE_HORIZON && batch.base_timestamp <= rules->now_ms, choice);
         if (why != END)
             return end_run(result) == END ? why : NO_MEMORY;
-        result->records_read += count;
+        result->records_read += batch.count;
         result->records_kept += choice->kept;
         result->keyless += choice->keyless;
-        wants_horizon = choice->tombstones && !(attributes & DELETE_HORIZON);
-        if (choice->kept ? choice->kept == count && !wants_horizon
-                         : batch_size == HEADER_SIZE && must_stay(rules, p, last)) {
-            if ((result->changed && append(out, p, (size_t)batch_size) != END) ||
-                add_to_run(result, rules, batch_size, last, max_timestamp) != END)
+        wants_horizon = choice->tombstones && !(batch.attributes & DELETE_HORIZON);
+        if (choice->kept ? choice->kept == batch.count && !wants_horizon
+                         : batch.size == HEADER_SIZE && must_stay(rules, &batch, last)) {
+            if ((result->changed && append(out, p, (size_t)batch.size) != END) ||
+                add_to_run(result, rules, batch.size, last, batch.max_timestamp) != END)
                 return NO_MEMORY;
-            *position += batch_size;
+            *position += batch.size;
             continue;
         }
         if (!result->changed) {
@@ -285,8 +256,8 @@ static int filter(const OffsetMap *map, const uint8_t *data, int64_t size, int64
                 append(out, data + start, (size_t)(*position - start)) != END)
                 return NO_MEMORY;
         }
-        *position += batch_size;
-        if (!choice->kept && !must_stay(rules, p, last))
+        *position += batch.size;
+        if (!choice->kept && !must_stay(rules, &batch, last))
             continue;
         at = out->size;
         if (append(out, p, HEADER_SIZE) != END)
@@ -294,28 +265,28 @@ static int filter(const OffsetMap *map, const uint8_t *data, int64_t size, int64
         if (choice->kept) {
             if (wants_horizon) {
                 int64_t horizon = rules->now_ms + rules->delete_retention_ms;
-                moved_by = (int64_t)((uint64_t)base_timestamp - (uint64_t)horizon);
-                base_timestamp = horizon;
-                attributes |= DELETE_HORIZON;
+                moved_by = (int64_t)((uint64_t)batch.base_timestamp - (uint64_t)horizon);
+                batch.base_timestamp = horizon;
+                batch.attributes |= DELETE_HORIZON;
             }
             if (append_records(out, body, choice, moved_by) != END)
                 return NO_MEMORY;
-            if (!(attributes & LOG_APPEND_TIME))
-                max_timestamp = choice->max_timestamp;
+            if (!(batch.attributes & LOG_APPEND_TIME))
+                batch.max_timestamp = choice->max_timestamp;
         } else {
-            attributes &= ~(CODEC | DELETE_HORIZON);
-            base_timestamp = -1;
+            batch.attributes &= ~(CODEC | DELETE_HORIZON);
+            batch.base_timestamp = -1;
         }
         header = out->bytes + at;
-        batch_size = (int64_t)(out->size - at);
-        put_big32(header + LENGTH_AT, (uint32_t)(batch_size - LOG_OVERHEAD));
-        header[ATTRIBUTES_AT] = (uint8_t)(attributes >> 8);
-        header[ATTRIBUTES_AT + 1] = (uint8_t)attributes;
-        put_big64(header + BASE_TIMESTAMP_AT, (uint64_t)base_timestamp);
-        put_big64(header + MAX_TIMESTAMP_AT, (uint64_t)max_timestamp);
+        batch.size = (int64_t)(out->size - at);
+        put_big32(header + LENGTH_AT, (uint32_t)(batch.size - LOG_OVERHEAD));
+        header[ATTRIBUTES_AT] = (uint8_t)(batch.attributes >> 8);
+        header[ATTRIBUTES_AT + 1] = (uint8_t)batch.attributes;
+        put_big64(header + BASE_TIMESTAMP_AT, (uint64_t)batch.base_timestamp);
+        put_big64(header + MAX_TIMESTAMP_AT, (uint64_t)batch.max_timestamp);
         put_big32(header + COUNT_AT, (uint32_t)choice->kept);
-        put_big32(header + CRC_AT, crc32c(header + ATTRIBUTES_AT, (size_t)(batch_size - ATTRIBUTES_AT)));
-        if (add_to_run(result, rules, batch_size, last, max_timestamp) != END)
+        put_big32(header + CRC_AT, crc32c(header + ATTRIBUTES_AT, (size_t)(batch.size - ATTRIBUTES_AT)));
+        if (add_to_run(result, rules, batch.size, last, batch.max_timestamp) != END)
             return NO_MEMORY;
     }
 }

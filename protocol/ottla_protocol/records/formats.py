@@ -40,7 +40,7 @@ def read_any_header(buf: Octets, position: int = 0) -> BatchHeader:
     return read_header(buf, position)
 
 
-def iter_any_headers(buf: Octets) -> Iterator[tuple[int, BatchHeader]]:
+def iter_headers(buf: Octets) -> Iterator[tuple[int, BatchHeader]]:
     """Yield the position and header of each complete batch, or message of an old format, in ``buf``.
 
     Raises CorruptRecordError where the bytes can't be the start of one.

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from ottla_client.arrow import Part, schema, to_arrow
 from ottla_client.errors import ConfigurationError
-from ottla_protocol.records.batch import iter_headers, read_header, set_log_append_time
+from ottla_protocol.records.batch import read_header, set_log_append_time
 from ottla_protocol.records.columns import decode as decoding
 from ottla_protocol.records.columns import decode_batches, decode_columns
+from ottla_protocol.records.formats import iter_headers
 from ottla_protocol.records.record import Record, encode_batch
 
 TIME = 1_700_000_000_000

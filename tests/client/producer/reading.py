@@ -6,7 +6,8 @@ from tests.support.wire import Wire
 
 from ottla_protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from ottla_protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from ottla_protocol.records.batch import crc_is_valid, iter_headers
+from ottla_protocol.records.batch import crc_is_valid
+from ottla_protocol.records.formats import iter_headers
 from ottla_protocol.records.record import Record, decode_records
 
 

@@ -16,7 +16,7 @@ from ottla_pipeline.reading.batches import as_octets, find_batches
 from ottla_pipeline.reading.decoder import Decoder
 from ottla_pipeline.reading.engine import Engine
 from ottla_pipeline.reading.plain import PlainEngine
-from ottla_protocol.records.batch import iter_headers
+from ottla_protocol.records.formats import iter_headers
 from ottla_protocol.records.record import Record, decode_records, encode_batch
 
 ID = UUID("6b1f3a52-0000-4000-8000-00000000beef")

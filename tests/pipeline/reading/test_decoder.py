@@ -20,12 +20,12 @@ from ottla_pipeline.reading.batches import as_octets, find_batches
 from ottla_protocol.records.batch import (
     HEADER_SIZE,
     CorruptRecordError,
-    iter_headers,
     read_header,
     write_crc,
     write_header,
 )
 from ottla_protocol.records.control import encode_transaction_marker
+from ottla_protocol.records.formats import iter_headers
 from ottla_protocol.records.record import (
     Record,
     decode_records,

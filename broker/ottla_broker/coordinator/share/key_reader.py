@@ -19,7 +19,7 @@ from ottla_broker.log.txn_index import AbortedTransaction
 from ottla_broker.replica.partition import Partition
 from ottla_protocol.errors import ErrorCode, KafkaError
 from ottla_protocol.records.batch import CODEC_MASK, LOG_OVERHEAD, BatchHeader, CorruptRecordError
-from ottla_protocol.records.formats import iter_any_headers
+from ottla_protocol.records.formats import iter_headers
 
 _log = get_logger()
 
@@ -102,7 +102,7 @@ class KeyReader:
         slow: tuple[bytes, BatchHeader] | None = None
         try:
             data = found.read()
-            for position, header in iter_any_headers(data):
+            for position, header in iter_headers(data):
                 if header.last_offset < offset:
                     continue
                 if header.attributes & CODEC_MASK or header.record_count > _SLICE_RECORDS:
