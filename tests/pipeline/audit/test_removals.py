@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pytest
 from tests.pipeline.audit.landed import Landing, produce
@@ -154,3 +155,43 @@ def test_removed_files_that_are_no_longer_there(lake: Lake) -> None:
     found, removed, missing = lake.audited()
     assert (removed, missing) == ([], [(50, 100)])
     assert found.unknown == [f"delete in snapshot {lake.current()}, whose files can't be read"]
+
+
+@pytest.mark.parametrize("damage", ["gone", "no manifest", "forbidden"])
+def test_an_old_manifest_that_can_not_be_read(lake: Lake, damage: str) -> None:
+    """What can be read of the table's history is said, and what can't be."""
+    for condition in ("_offset < 10", "_offset >= 90", "_offset = 50"):
+        lake.pyiceberg.delete(condition)
+    snapshots = lake.pyiceberg.metadata.snapshots
+    path = Path(snapshots[-2].manifest_list.removeprefix("file://"))
+    if damage == "no manifest":
+        path.write_bytes(path.read_bytes()[:40])
+    else:
+        path.unlink()
+    if damage == "forbidden":
+        path.mkdir()
+    found, removed, missing = lake.audited()
+    assert (removed, missing, found.clean) == ([(0, 10), (50, 51)], [(90, 100)], False)
+    lost = f"overwrite in snapshot {snapshots[-2].snapshot_id}, whose manifests can't be read"
+    assert found.unknown == [lost]
+    code, text = lake.command()
+    assert (code, f"other programs may have removed more rows, by {lost}\n" in text) == (1, True)
+
+
+def test_an_old_commit_of_a_delta_table_that_can_not_be_read(
+    broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    delta = Landing(broker, tmp_path, "delta")
+    delta.land(topic, 0, 0, 99)
+    for condition in ("_offset < 10", "_offset >= 90", "_offset = 50"):
+        deltalake.DeltaTable(delta.place).delete(condition)
+    version = deltalake.DeltaTable(delta.place).version()
+    delta.table.refresh()
+    delta.land(topic, 0, 99, 100)
+    deltalake.DeltaTable(delta.place).create_checkpoint()
+    path = Path(delta.place) / "_delta_log" / f"{version - 1:020d}.json"
+    path.write_text("{")
+    delta.table.refresh()
+    (one,) = (found := audit(broker.bootstrap, delta.table)).partitions
+    assert (list(one.removed), list(one.missing)) == ([(0, 10), (50, 51)], [(90, 99)])
+    assert found.unknown == [f"version {version - 1}, which can't be read"]

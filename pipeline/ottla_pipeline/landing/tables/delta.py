@@ -217,7 +217,13 @@ class DeltaTable(Table):
         """As long as the log has the commits."""
         version = self._open().version()
         while version >= 0:
-            actions = self._log.actions(version)
+            try:
+                actions = self._log.actions(version)
+            except (LandingError, OSError) as error:
+                log.info("what version %d of %s has removed is not known: %s", version, self.name, error)
+                yield Removal([f"version {version}, which can't be read"])
+                version -= 1
+                continue
             if actions is None:
                 yield Removal([f"version {version} and earlier ones, which the log no longer has"])
                 return

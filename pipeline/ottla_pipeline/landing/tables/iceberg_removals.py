@@ -9,11 +9,17 @@ with deletes are looked for in all manifests of a version.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ottla_pipeline.landing.tables.iceberg_deletes import Plan
+
+log = logging.getLogger("ottla_pipeline")
+
+_UNREADABLE = (EOFError, NotImplementedError, OSError, ValueError)
+"""What pyiceberg raises for a manifest."""
 
 EXPIRED = "earlier snapshots, which have expired"
 
@@ -39,29 +45,39 @@ def steps(table: Any, ours: str) -> Iterator[Step]:
     """From the version read last back to the oldest snapshot. Ottla's have the key ``ours`` in their summaries."""
     from pyiceberg.table.snapshots import Operation, ancestors_of
 
-    io, oldest = table.io, None
+    oldest = None
     known = {one.snapshot_id: one for one in table.metadata.snapshots}
     yield from _deleted(Plan(table), known)
     for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
-        oldest, summary = snapshot, snapshot.summary
-        operation = summary.operation if summary is not None else None
-        if operation == Operation.APPEND:
+        oldest = snapshot
+        if snapshot.summary is not None and snapshot.summary.operation == Operation.APPEND:
             continue
-        removed, added = _changes(snapshot, io)
-        if not removed:
-            continue
-        before = Files(removed)
-        parent = known.get(snapshot.parent_snapshot_id)
-        if parent is not None and _has_deletes(parent, io):
-            plan = Plan(table, parent)
-            paths = {one.file.file_path for one in removed}
-            plan.tasks = [one for one in plan.tasks if one.file.file_path in paths]
-            before = Files(plan.tasks, plan)
-            yield from _deleted(plan, known)
-        if operation != Operation.REPLACE and (summary is None or summary.get(ours) is None):
-            yield Step([_name(snapshot)], (before, Files(added)))
+        try:
+            yield from [*_of(table, snapshot, known, ours)]
+        except _UNREADABLE as error:
+            log.info("what %s has removed is not known: %s", _name(snapshot), error)
+            yield Step([f"{_name(snapshot)}, whose manifests can't be read"])
     if oldest is not None and has_expired_parent(oldest):
         yield Step([EXPIRED])
+
+
+def _of(table: Any, snapshot: Any, known: Mapping[int, Any], ours: str) -> Iterator[Step]:
+    from pyiceberg.table.snapshots import Operation
+
+    removed, added = _changes(snapshot, table.io)
+    if not removed:
+        return
+    before = Files(removed)
+    parent = known.get(snapshot.parent_snapshot_id)
+    if parent is not None and _has_deletes(parent, table.io):
+        plan = Plan(table, parent)
+        paths = {one.file.file_path for one in removed}
+        plan.tasks = [one for one in plan.tasks if one.file.file_path in paths]
+        before = Files(plan.tasks, plan)
+        yield from _deleted(plan, known)
+    summary = snapshot.summary
+    if summary is None or (summary.operation != Operation.REPLACE and summary.get(ours) is None):
+        yield Step([_name(snapshot)], (before, Files(added)))
 
 
 def has_expired_parent(oldest: Any) -> bool:
@@ -108,9 +124,13 @@ def _changes(snapshot: Any, io: Any) -> tuple[list[Any], list[Any]]:
 
 
 def _has_deletes(snapshot: Any, io: Any) -> bool:
+    """False if it can't be read: its rows count as removed with their files then."""
     from pyiceberg.manifest import ManifestContent
 
-    return any(one.content == ManifestContent.DELETES for one in snapshot.manifests(io))
+    try:
+        return any(one.content == ManifestContent.DELETES for one in snapshot.manifests(io))
+    except _UNREADABLE:
+        return False
 
 
 def _name(snapshot: Any) -> str:
