@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -105,22 +105,14 @@ if TYPE_CHECKING:
 async def console(
     console: Console,
     listen: str,
-    read_only: bool,
-    tls_cert: str | None,
-    tls_key: str | None,
-    names: tuple[str, ...],
-    insecure: bool,
-    refresh: float,
-    session_minutes: float,
-    audit_log: str | None,
     schema_registry: str | None,
     schemas: tuple[str, ...],
     landing: tuple[str, ...],
-    zookeeper: str | None,
     oidc_issuer: str | None,
     oidc_client_id: str,
     oidc_client_secret_file: str | None,
     oidc_scope: str,
+    **others: Any,
 ) -> None:
     """Serve a page for the browser that shows what is wrong first: brokers, topics, messages, groups.
 
@@ -156,19 +148,11 @@ async def console(
             host=host,
             port=port,
             timeout=console.timeout,
-            names=names,
-            read_only=read_only,
-            insecure=insecure,
-            tls_cert=tls_cert,
-            tls_key=tls_key,
-            refresh=refresh,
-            session_minutes=session_minutes,
-            audit_log=audit_log,
             registry=schema_registry,
             schemas=dict(pair(text, "--schema") for text in schemas),
             landing=landing,
-            zookeeper=zookeeper,
             oidc=_oidc(oidc_issuer, oidc_client_id, oidc_client_secret_file, oidc_scope, https_ca),
+            **others,
         )
         async with serving(settings) as address:
             console.print(f"the console is at {address}")

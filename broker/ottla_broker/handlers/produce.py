@@ -248,9 +248,8 @@ def _append(
 ) -> tuple[ProduceResponse | None, list[_Wait]]:
     """Append the batches, unless the request as a whole is refused. Returns the answer, and what it waits for.
 
-    As in Kafka, a topic that is named twice is answered once, and one without partitions isn't.
-
-    ``verified``: of a request with a transactional id. Raises CloseConnection where an error has no response.
+    As in Kafka, a topic that is named twice is answered once, and one without partitions isn't. ``verified``: of a
+    request with a transactional id. Raises CloseConnection where an error has no response.
     """
     acks, version = request.acks, ctx.version
     if acks not in ACKS:
@@ -305,14 +304,19 @@ def _append(
                 ctx.services.replicas.counters.produce_failed(name, error.code, len(data.records or b""))
                 _put_start(answer, error, checked)
     if acks:
-        answers = [
-            TopicProduceResponse(name=name, partition_responses=parts) for name, parts in topics.items()
-        ]
-        return ProduceResponse(responses=answers), waits
+        return _response(topics), waits
     if failure is not None:
         # There is no response for the error. As in Kafka, the connection is closed, which the client notices.
         raise CloseConnection(f"produce with acks=0 failed: {failure}")
     return None, []
+
+
+def _response(topics: Mapping[str, list[PartitionProduceResponse]]) -> ProduceResponse:
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(name=name, partition_responses=parts) for name, parts in topics.items()
+        ]
+    )
 
 
 def _guard(verified: Verified, key: tuple[str, int]) -> VerificationGuard:
