@@ -67,8 +67,9 @@ check: $(VENV)/.dev  ## check style, formatting, types and layers
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
 
-format: $(VENV)/.dev  ## index the APIs, format the sources
+format: $(VENV)/.dev  ## index the APIs and the packages, format the sources
 	@$(BIN)/python -m tests.structure.index_apis
+	@$(BIN)/python docs/site/where.py
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format --quiet .
 

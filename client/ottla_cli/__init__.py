@@ -2,6 +2,16 @@
 
 A package that adds its own subcommands, by the entry-point group ``ottla.commands``, finds here what commands share:
 the common options, the Console, completion, and the way errors end a command. It may change in a minor release.
+
+To change
+
+- a command: its module, such as ``topics.py``, which the entry points in pyproject.toml name
+- exit codes: ``console.py``; an error of a command, such as a topic that exists: ``topics.py`` ``create``
+- how long a command may take to end after Ctrl-C: ``ending.py`` ``Ending``
+- where a group's place is kept, for lag and resetting: ``group_places.py`` ``kept``, for commands and the console
+- what ``ottla security check`` finds: ``security_checks.py`` ``CHECKS``; what it tries: ``security_probe.py``
+  ``Prober``
+- what certificates for trials have: ``trial_files.py`` ``make_files``
 """
 
 from __future__ import annotations

@@ -3,10 +3,23 @@
 ``ottla_client.sync`` has the same without asyncio.
 
 The public modules are this one, ``sync``, ``admin`` (the values that Admin takes and returns), ``errors`` and
-``group.assignors``. Packages that build on the client have ``lowlevel``
-as well.
+``group/assignors/``. Packages that build on the client have ``lowlevel`` as well.
 
 Names are imported when they are first used, so that importing the package costs next to nothing.
+
+Reading order, from below: ``transport.py`` (host and port to sockets, TCP and TLS: the only module that knows of
+sockets), ``connection.py``, ``cluster/``, ``requests/``, ``group/``; then ``producer/``, ``consumer/`` and
+``admin/``, which don't know each other; above them the other consumers, and ``sync/``. ``settings.py`` declares every
+client's options, ``option_names.py`` reads them from text, ``arrow.py`` makes Arrow tables of batches.
+
+- Every call has a ``Deadline`` and passes it on. The owner of a task ends it: after ``close`` no task and no socket
+  is left.
+
+To change
+
+- how a client gets its tokens: ``login.py`` ``_Tokens``
+- a client option: ``settings.py`` ``ConnectionSettings``, or ``producer/settings.py``, ``consumer/settings.py``
+  beside it; ``-X`` and Spark read the same by ``option_names.py``
 """
 
 from __future__ import annotations

@@ -1,4 +1,10 @@
-"""Consumer groups: members, assignors, and committed offsets."""
+"""Consumer groups: members, assignors, and committed offsets.
+
+To change
+
+- what an error means to a group member: ``group/member_state.py`` ``REACTIONS``; where the broker assigns:
+  ``group/consumer_member_state.py`` ``REACTIONS``, ``TRANSITIONS``
+"""
 
 from .assignors import Assignor as Assignor
 from .assignors import assignors_named as assignors_named

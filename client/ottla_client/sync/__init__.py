@@ -8,6 +8,10 @@
         producer.send("flights", b"...", key=b"EWR")
 
 Each object has an event loop in a background thread. Objects that are still open when the interpreter ends are closed.
+
+To change
+
+- when the producer blocks (max_block_ms): ``sync/send_queue.py`` ``_wait_for_room``
 """
 
 from .admin import Admin as Admin

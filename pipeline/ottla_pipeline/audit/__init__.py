@@ -3,6 +3,11 @@
 ``audit`` reads both sides: the log over the wire, like any consumer, and the table's three columns that say where a row
 comes from. It compares both with the table's commits: their offsets, numbers of records, and checksums. It needs
 neither Spark nor Java. `ottla_pipeline.audit.compare` has the comparison itself.
+
+To change
+
+- which rows other programs have removed: ``audit/run.py`` ``removed`` → ``landing/tables/base.py`` ``removals``:
+  Delta's log, or ``landing/tables/iceberg_removals.py`` ``steps``
 """
 
 from __future__ import annotations

@@ -3,6 +3,19 @@
 Reading order: ``settings``, ``ledger`` and ``tables`` (how a table knows what it has), ``parsing``, ``files`` and
 ``task`` (from a range of offsets to files), ``job_plan``, ``batch_loop``, ``batches`` and ``job`` (from ranges to
 commits), ``dead_letter_sink``, ``replaying``, ``compaction``.
+
+To change
+
+- when a landed batch becomes visible: ``landing/batches.py`` ``BatchCommitter`` ``_commit`` →
+  ``landing/tables/base.py`` ``Table`` ``commit`` → each format's ``_write``: ``landing/tables/delta.py`` ``_write``,
+  ``landing/tables/iceberg.py`` ``_write``, ``landing/tables/parquet.py`` ``_append``, whose log entry says what the
+  table has; readers of the folder see its files when ``_move`` has renamed them, the next time that the log is read
+- how a record becomes a row: ``landing/parsing/``: fast readers, and an exact one for what they leave
+  (``landing/parsing/base.py`` ``Pieces``); what its columns and the table make of it: ``landing/fitting.py``
+  ``Fitting``; without a job: ``reading/decoder.py``
+- what a table demands of its rows: ``landing/constraints.py`` ``Constraints``; conditions in SQL:
+  ``landing/expressions.py`` ``compiled``; why: ``docs/decisions/0032``
+- where a dead letter is written: ``landing/task.py``; delivered: ``landing/dead_letter_sink.py``
 """
 
 from __future__ import annotations

@@ -1,6 +1,11 @@
 """Ranges of offsets as Arrow record batches: over the wire from any broker, or straight from segment files.
 
 Importing this imports neither numpy nor pyarrow; reading does.
+
+To change
+
+- how a range of offsets is read: ``reading/wire.py``, ``reading/segments.py``; a record to a row without a job:
+  ``reading/decoder.py``
 """
 
 from __future__ import annotations

@@ -11,6 +11,11 @@ task        writes one task's rows
 packing     rows on their way from a task to the driver
 transaction writes a whole batch in one transaction, on the driver
 writers     the classes that Spark calls
+
+To change
+
+- when a batch that Spark writes becomes visible: ``writing/task.py`` ``TaskWriter``; in a transaction
+  ``writing/transaction.py`` ``BatchTransaction``; why: ``docs/decisions/0014``
 """
 
 from .errors import RecordTooLarge as RecordTooLarge

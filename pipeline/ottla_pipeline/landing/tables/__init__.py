@@ -1,4 +1,19 @@
-"""Tables that records are landed in: Delta Lake, Apache Iceberg, plain Parquet."""
+"""Tables that records are landed in: Delta Lake, Apache Iceberg, plain Parquet.
+
+``base.py`` is what a format has to do: files in, one commit with offsets and checksums, and read back.
+``Table.commit`` accepts a batch only if it starts exactly where the table ends; otherwise another job has landed
+there. The table is the only checkpoint.
+
+To change
+
+- what is said of an error of a table's library or catalogue, and whether it is tried again:
+  ``landing/tables/outside.py`` ``one_line``, ``patiently``
+- how a table's files hold its columns and partitions: ``landing/tables/layout.py`` ``Layout``,
+  ``landing/tables/transforms.py`` ``transformed``; read back by ``landing/tables/reading.py`` ``batches_of``;
+  Iceberg's equality deletes: ``landing/tables/iceberg_deletes.py`` ``Plan``
+- which Delta tables are landed in, and how a commit is written: ``landing/tables/delta_protocol.py`` ``Definition``,
+  ``landing/tables/delta_log.py`` ``DeltaLog``; why: ``docs/decisions/0031``
+"""
 
 from __future__ import annotations
 
