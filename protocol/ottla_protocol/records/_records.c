@@ -495,15 +495,6 @@ static PyObject *renumber_new(PyTypeObject *type, PyObject *args, PyObject *kwar
     return allocate(type, 0);
 }
 
-static uint8_t *write_int(uint8_t *to, int64_t number)
-{
-    uint32_t value = (uint32_t)number << 1; /* zigzag, and never negative */
-    for (; value > 127; value >>= 7)
-        *to++ = (uint8_t)(value | 128);
-    *to++ = (uint8_t)value;
-    return to;
-}
-
 /* Writes the beginning of a record again, with its number. Returns how many bytes it has read, 0 if there are too few,
  * -1 if it can't be read. */
 static int begin_record(RenumberObject *self, const uint8_t *data, Py_ssize_t size, uint8_t **to)
@@ -531,10 +522,10 @@ static int begin_record(RenumberObject *self, const uint8_t *data, Py_ssize_t si
         return -1;
     begins = out + 5;
     memcpy(begins, stamp, (size_t)stamp_size);
-    delta_size = (int)(write_int(begins + stamp_size, self->index++) - begins) - stamp_size;
+    delta_size = (int)(write_varint(begins + stamp_size, self->index++) - begins) - stamp_size;
     if (self->left + stamp_size + delta_size > INT32_MAX)
         return -1;
-    out = write_int(out, self->left + stamp_size + delta_size);
+    out = write_varint(out, self->left + stamp_size + delta_size);
     memmove(out, begins, (size_t)(stamp_size + delta_size));
     *to = out + stamp_size + delta_size;
     return (int)(p - data);
