@@ -139,6 +139,8 @@ class LateCluster:
         self.cluster.freeze(broker)
         self.wait_leader(set(_BROKERS) - {broker}, *topics)
         self.cluster.thaw(broker)
+        # Until it hears of the others' election, it names itself and all replicas in sync, which lead() would believe.
+        self.wait_leader(set(_BROKERS) - {broker}, *topics)
         self.cluster.wait_complete()
 
 
