@@ -8,7 +8,7 @@ To change
 
 - the loops over records: ``ottla_protocol/records/_records.c``; in Python, if it isn't compiled:
   ``ottla_protocol/records/scan.py``
-- how any of these loops reads a record: ``ottla_protocol/records/record.h``, in Python ``read_record`` in
-  ``ottla_protocol/records/scan.py``; a batch's header: ``ottla_protocol/records/batch.h``
+- how any of these loops reads a record: ``ottla_protocol/records/record.h``, in Python
+  ``ottla_protocol/records/scan.py`` ``read_record``; a batch's header: ``ottla_protocol/records/batch.h``
 - which compressed frames are accepted: ``ottla_protocol/records/frames.py``
 """
