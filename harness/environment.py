@@ -109,7 +109,7 @@ def has_pip() -> bool:
 def run(command: list[str]) -> None:
     """Run a command, and print its latest line from time to time, all of them if it fails. Raises Failed."""
     began = time.monotonic()
-    lines = [""]
+    lines = ["starting"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         reader = threading.Thread(target=lines.extend, args=(process.stdout,), daemon=True)
