@@ -24,9 +24,9 @@ To change
 - which requests of a transactional producer come too late: ``log/heard_connections.py`` ``ConnectionAge``,
   ``HeardConnections``, which ``log/producer_state.py`` ``hear`` and ``coordinator/transaction/coordinator.py``
   ``hear`` ask; why: ``docs/decisions/0009``
-- when old segments are deleted (retention.ms, retention.bytes): ``log/retention.py`` ``expired_segments``; by policies of the user's own:
-  ``log/user_retention.py``; which logs are compacted, and when: ``log/cleaner/schedule.py``; how:
-  ``log/cleaner/service.py``
+- when old segments are deleted (retention.ms, retention.bytes): ``log/retention.py`` ``expired_segments``; by
+  policies of the user's own: ``log/user_retention.py``; which logs are compacted, and when:
+  ``log/cleaner/schedule.py``; how: ``log/cleaner/service.py``
 - what recovery does after a crash: ``log/loader.py``; what makes a batch damaged: ``log/recovery_scan.py``
   ``SegmentScan``
 """
