@@ -13,7 +13,7 @@ To change
   ``Account``
 - how many elements a request may have, how long one keeps the loop: ``requests/api.py`` ``Api`` (its memory);
   ``requests/serving.py`` ``Serving``, ``requests/turns.py`` ``Turns``; how much may be under way: ``client_queue.py``
-  ``Budget``
+  ``Budget``; other long work: ``tasks.py`` ``TimeSlice``, ``unhurried``, ``YieldEvery``
 - when a quota mutes a client's connection, how large quotas are: ``requests/responder.py`` ``throttle`` →
   ``metadata/client_quotas.py`` ``ClientQuotas`` ``record`` → ``network/connection.py`` ``throttle``; where they are
   kept: ``controller/client_quotas.py`` ``QuotaAdmin``
