@@ -19,12 +19,14 @@ from ottla_protocol.records.compression import GZIP, LZ4, SNAPPY, ZSTD, compress
 from ottla_protocol.records.record import decode_records, encode_batch, encode_varint
 
 CONFIG = LogConfig(max_message_bytes=10**7)
-# Java reads these by chance: it loses its place, and finds it again if a read ended within the chunk before.
+# Java reads these by chance: it loses its place, and finds it again if a read ended within the chunk before; or a frame
+# with too large a window lies within one of its reads, of 128 KiB, and expands to 16 KiB at most.
 BY_CHANCE = {
     "snappy: two streams, the second's header broken",
     "snappy: a stream with a broken header last",
     "lz4: an empty block amid, compressed",
     "lz4: an empty block amid, compressed, odd",
+    "zstd: windows of 2^28 and sizes of 1000",
 }
 
 

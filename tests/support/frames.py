@@ -546,6 +546,15 @@ def _zstd_headers(body: bytes) -> Iterator[tuple[str, bytes]]:
             f"a window of 2^{window}",
             _zstd_frame(blocks if window > 16 else _kept(body, 1024), window=window),
         )
+    for size_of in (1000, 100_000):
+        sized = (body[at : at + size_of] for at in range(0, len(body), size_of))
+        yield (
+            f"windows of 2^28 and sizes of {size_of}",
+            b"".join(
+                _zstd_frame(_kept(each), flags=0xC0, window=28, fields=struct.pack("<Q", len(each)))
+                for each in sized
+            ),
+        )
     yield "a window of 2^27 and an eighth", _ZSTD + b"\0" + bytes([(27 - 10) << 3 | 1]) + blocks
     yield "blocks larger than the window", _zstd_frame(blocks, window=10)
     yield "one segment", _zstd_frame(blocks, flags=0xA0, window=None, fields=size)

@@ -431,7 +431,7 @@ def _decompress_zstd(data: memoryview, max_bytes: int, for_java: bool) -> Iterat
         start = position
         try:
             # The library returns everything that its input yields: so its input is cut where blocks end.
-            for stop in zstd_stops(data, start):
+            for stop in zstd_stops(data, start, for_java=for_java):
                 part = frame.decompress(data[position:stop])
                 position = min(stop, data.nbytes)
                 room -= len(part)

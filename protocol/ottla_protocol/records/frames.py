@@ -181,11 +181,13 @@ _SKIPPABLE: Final = 0xFFFFFFF0
 _MOST_OF_BLOCK: Final = 128 * 1024
 _ZSTD_PIECE: Final = 1024 * 1024
 _ZSTD_BLOCKS: Final = 32
+_MOST_OF_WINDOW: Final = 17 << 3
+"""The descriptor of 128 MiB. Java reads a larger window by chance alone: of a frame that ends in one of its reads."""
 _UNKNOWN: Final = 256
 """The input at once of what has no frame's header. It expands to 8 MiB at most."""
 
 
-def zstd_stops(data: memoryview, at: int) -> Iterator[int]:
+def zstd_stops(data: memoryview, at: int, *, for_java: bool) -> Iterator[int]:
     """Where to stop in the frame at ``at``: after some blocks, which expand to a megabyte at most, and at its end.
 
     The last may lie behind the data. A frame:
@@ -197,7 +199,7 @@ def zstd_stops(data: memoryview, at: int) -> Iterator[int]:
 
     Then blocks: bit 0 the last one, bits 1-2 the kind, the other 21 bits the size; its bytes, but one byte of kind 1
     (repeated). A checksum of four bytes follows. A skippable frame has its size (uint32) behind the magic, then that
-    many bytes.
+    many bytes. Raises CorruptRecordError, with ``for_java``: no Java client can read the frame.
     """
     size = len(data)
     head = bytes(data[at : at + 8]).ljust(8, b"\0")
@@ -211,6 +213,8 @@ def zstd_stops(data: memoryview, at: int) -> Iterator[int]:
     descriptor = head[4]
     single = descriptor >> 5 & 1
     kind = descriptor >> 6
+    if for_java and not single and head[5] > _MOST_OF_WINDOW:
+        raise CorruptRecordError("a zstd frame has a window above 128 MiB, which Java clients can't read")
     at += 5 + (not single) + (0, 1, 2, 4)[descriptor & 3] + ((single, 2, 4, 8)[kind])
     blocks = expanded = 0
     while at + 3 <= size:
