@@ -12,7 +12,7 @@ from typing import Any, Final
 from harness.java import Unavailable
 from harness.zookeeper import HOST
 
-from ottla_cli.trial_files import ADMIN, make_files
+from ottla_cli.security.trial_files import ADMIN, make_files
 from ottla_client.errors import ClientError
 from ottla_client.sync import Admin
 from ottla_protocol.properties import parse_properties

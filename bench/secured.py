@@ -16,7 +16,7 @@ from harness.brokers import HOST, Broker, Ottla, running
 from harness.ports import free_port
 
 from bench.context import Bench
-from ottla_cli.trial_files import make_files
+from ottla_cli.security.trial_files import make_files
 from ottla_client.sync import Admin
 
 _PASSWORD: Final = "a password for the bench"

@@ -17,11 +17,11 @@ import click
 
 from ottla_client.errors import RequestTimeoutError
 
-from .client_options import Command, option_group
-from .console import Console, options
-from .producer_options import ACKS, COMPRESSION, LINGER, producer_options
-from .progress import Progress, amount_of_bytes
-from .topic_checks import TOPIC, require_topics
+from .shared.client_options import Command, option_group
+from .shared.producer_options import ACKS, COMPRESSION, LINGER, producer_options
+from .shared.progress import Progress, amount_of_bytes
+from .shared.terminal import Console, options
+from .shared.topic_checks import TOPIC, require_topics
 
 if TYPE_CHECKING:
     from ottla_client.consumer import Consumer

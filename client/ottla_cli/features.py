@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .admin_common import admin_of, ranges_of
-from .client_options import option_group, pair
-from .completion import complete_features
-from .console import Console, options, unknown
-from .findings import brokers_named
-from .tables import Column
+from .shared.admin import admin_of, ranges_of
+from .shared.client_options import option_group, pair
+from .shared.completion import complete_features
+from .shared.findings import brokers_named
+from .shared.tables import Column
+from .shared.terminal import Console, options, unknown
 
 if TYPE_CHECKING:
     from ottla_client.admin import FeatureMetadata, UpgradeType

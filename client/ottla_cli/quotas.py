@@ -10,9 +10,9 @@ import click
 
 from ottla_client.suggestions import did_you_mean
 
-from .admin_common import admin_of, plural
-from .client_options import pair
-from .console import Console, options
+from .shared.admin import admin_of, plural
+from .shared.client_options import pair
+from .shared.terminal import Console, options
 
 if TYPE_CHECKING:
     from ottla_client.admin import ClientQuota

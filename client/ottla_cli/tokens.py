@@ -8,9 +8,9 @@ import click
 
 from ottla_client.admin import DelegationToken
 
-from .admin_common import admin_of, none_of
-from .console import Console, options
-from .timefmt import show_time
+from .shared.admin import admin_of, none_of
+from .shared.terminal import Console, options
+from .shared.timefmt import show_time
 
 _HMAC = click.argument("hmac")
 

@@ -12,7 +12,7 @@ from ottla_client.suggestions import did_you_mean
 from ottla_client.types import TopicPartition
 from ottla_protocol.errors import ErrorCode
 
-from .admin_common import (
+from .shared.admin import (
     admin_of,
     count_of,
     known_partitions,
@@ -22,12 +22,12 @@ from .admin_common import (
     plural,
     topics_of,
 )
-from .client_options import pair
-from .console import YES, Console, options, unknown_topic
-from .progress import amount_of_bytes
-from .tables import Column
-from .timefmt import unit_hint
-from .topic_checks import PARTITIONS, TOPIC
+from .shared.client_options import pair
+from .shared.progress import amount_of_bytes
+from .shared.tables import Column
+from .shared.terminal import YES, Console, options, unknown_topic
+from .shared.timefmt import unit_hint
+from .shared.topic_checks import PARTITIONS, TOPIC
 
 if TYPE_CHECKING:
     from ottla_client.admin import Admin, ConfigEntry, CreatedTopic, NewTopic

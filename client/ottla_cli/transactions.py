@@ -11,7 +11,7 @@ from ottla_client.errors import BrokerError, ClientError
 from ottla_client.types import TopicPartition
 from ottla_protocol.printable import shown_name
 
-from .admin_common import (
+from .shared.admin import (
     admin_of,
     count_of,
     known_partitions,
@@ -25,11 +25,11 @@ from .admin_common import (
     wanted_partitions,
     without_repeats,
 )
-from .completion import complete_topics
-from .console import YES, Console, options, unknown
-from .tables import Column
-from .timefmt import now_ms, parse_duration, show_time
-from .topic_checks import TOPIC
+from .shared.completion import complete_topics
+from .shared.tables import Column
+from .shared.terminal import YES, Console, options, unknown
+from .shared.timefmt import now_ms, parse_duration, show_time
+from .shared.topic_checks import TOPIC
 
 if TYPE_CHECKING:
     from ottla_client.admin import Admin, ProducerState

@@ -10,12 +10,12 @@ from contextlib import suppress
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla_cli import doctor
-from ottla_cli.cluster_state import ClusterState
-from ottla_cli.doctor_checks import DEAD_LETTERS
-from ottla_cli.gathered import Gathered
-from ottla_cli.group_places import as_description
-from ottla_cli.timefmt import now_ms
+from ottla_cli.cluster.doctor import command as doctor
+from ottla_cli.cluster.doctor.checks import DEAD_LETTERS
+from ottla_cli.cluster.doctor.gathered import Gathered
+from ottla_cli.cluster.state import ClusterState
+from ottla_cli.groups.places import as_description
+from ottla_cli.shared.timefmt import now_ms
 from ottla_client.errors import ClientError
 from ottla_client.types import TopicPartition
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ottla_cli import Console, options
-from ottla_cli.client_options import pair
-from ottla_cli.group_places import zookeeper_option
+from ottla_cli.groups.places import zookeeper_option
+from ottla_cli.shared.client_options import pair
 from ottla_client.errors import ConfigurationError
 
 if TYPE_CHECKING:

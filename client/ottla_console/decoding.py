@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ottla_cli.json_source import indented
+from ottla_cli.shared.json_source import indented
 
 FORMATS: Final = ("auto", "text", "json", "schema", "hex")
 SHOWN_BYTES: Final = 64 << 10

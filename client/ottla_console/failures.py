@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import click
 
-from ottla_cli.console import one_line
+from ottla_cli.shared.terminal import one_line
 from ottla_client.admin import PartialError
 from ottla_client.errors import (
     AuthenticationError,

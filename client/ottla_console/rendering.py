@@ -13,10 +13,10 @@ from urllib.parse import quote, urlencode
 import jinja2
 from markupsafe import Markup
 
-from ottla_cli.admin_common import plural, show_seconds
-from ottla_cli.group_lag import History
-from ottla_cli.progress import amount_of_bytes
-from ottla_cli.timefmt import show_time
+from ottla_cli.groups.lag import History
+from ottla_cli.shared.admin import plural, show_seconds
+from ottla_cli.shared.progress import amount_of_bytes
+from ottla_cli.shared.timefmt import show_time
 from ottla_protocol.printable import quoted
 
 from .watch import Trace

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from ottla_cli.admin_common import plural
-from ottla_cli.timefmt import show_time
+from ottla_cli.shared.admin import plural
+from ottla_cli.shared.timefmt import show_time
 from ottla_client.consumer import Consumer
 from ottla_client.errors import ClientError, ConfigurationError, CorruptBatchError
 from ottla_client.types import OffsetSpec, TopicPartition
@@ -498,7 +498,7 @@ async def read_one(
 
 def local_time(text: str) -> int:
     """Milliseconds of a time in a form; without a zone it is this machine's. Raises ConfigurationError."""
-    from ottla_cli.timefmt import parse_time
+    from ottla_cli.shared.timefmt import parse_time
 
     try:
         return parse_time(text)

@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ottla_cli.cluster_state import ClusterState, log_dirs, minimums_of, moves_of
-from ottla_cli.doctor_checks import findings_of
-from ottla_cli.findings import Finding
-from ottla_cli.gathered import Gathered
-from ottla_cli.group_lag import History, Look, look_of
-from ottla_cli.group_places import Kept, groups_in_zookeeper, lag_in_zookeeper, lag_of
-from ottla_cli.timefmt import now_ms
+from ottla_cli.cluster.doctor.checks import findings_of
+from ottla_cli.cluster.doctor.gathered import Gathered
+from ottla_cli.cluster.state import ClusterState, log_dirs, minimums_of, moves_of
+from ottla_cli.groups.lag import History, Look, look_of
+from ottla_cli.groups.places import Kept, groups_in_zookeeper, lag_in_zookeeper, lag_of
+from ottla_cli.shared.findings import Finding
+from ottla_cli.shared.timefmt import now_ms
 from ottla_client.errors import ClientError
 from ottla_client.types import IN_ZOOKEEPER, OffsetSpec, TopicPartition
 

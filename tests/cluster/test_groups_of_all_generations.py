@@ -79,7 +79,7 @@ async def look(cluster: Cluster, group: str) -> tuple[str, str, int]:
         watch = ClusterWatch(admin, 1.0)
         try:
             listed = (await watch.groups.get())[group]
-            from ottla_cli.group_places import kept
+            from ottla_cli.groups.places import kept
 
             lags = (await watch.lags_of({group: kept(listed)}))[group]
             assert not isinstance(lags, Exception)

@@ -20,7 +20,7 @@ from ottla_broker.config import BrokerConfig
 from ottla_broker.config.broker import all_keys
 from ottla_broker.config.environment import read_environment
 from ottla_broker.config.properties import read_properties
-from ottla_cli.trial_files import make_files
+from ottla_cli.security.trial_files import make_files
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ("docker-compose.yml", "docker-compose.secure.yml")

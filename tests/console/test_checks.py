@@ -6,7 +6,7 @@ from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
-from ottla_cli.cluster_state import ClusterState
+from ottla_cli.cluster.state import ClusterState
 from ottla_client.admin import ClusterDescription, GroupDescription, GroupListing
 from ottla_client.errors import BrokerError
 from ottla_console.checks import Checks, TokenBucket

@@ -12,7 +12,7 @@ from tests.support.processes import BrokerProcess
 from tests.support.waiting import wait_for
 from tests.support.wire import Wire
 
-from ottla_cli.group_places import Kept, in_zookeeper, kept, lag_of
+from ottla_cli.groups.places import Kept, in_zookeeper, kept, lag_of
 from ottla_client import Admin, Producer, TopicPartition
 from ottla_client.admin import GroupDescription, GroupListing, MemberDescription, PartialError, PartitionLag
 from ottla_client.errors import BrokerError, ConfigurationError, UnsupportedApiError

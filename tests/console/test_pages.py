@@ -13,7 +13,7 @@ import pytest
 from tests.console.browsing import Browser, browsing
 from tests.support.processes import BrokerProcess
 
-from ottla_cli.group_lag import Look
+from ottla_cli.groups.lag import Look
 from ottla_client import Admin, Producer, TopicPartition
 from ottla_client.admin import NewTopic
 from ottla_client.errors import BootstrapError, ConfigurationError

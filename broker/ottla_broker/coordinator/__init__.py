@@ -16,7 +16,7 @@ To change
   ``MetadataLimit``; producers: ``log/producer_state.py`` ``ProducerStates``, of all partitions
   ``log/producer_limit.py`` ``ProducerLimit``
 - how groups with consumers in ZooKeeper are listed and described: ``coordinator/zookeeper_groups.py``
-  ``ZooKeeperGroups``; which offsets commands show of them: ``ottla_cli/group_places.py`` ``offsets_in_use``
+  ``ZooKeeperGroups``; which offsets commands show of them: ``ottla_cli/groups/places.py`` ``offsets_in_use``
 - which group has consumers of another generation, and who is refused: ``coordinator/old_consumers.py``
   ``OldConsumers``, asked by ``coordinator/group/admission.py`` ``check_old_consumers``; other brokers' groups:
   ``cluster/group_holders.py`` ``GroupHolders``; in ZooKeeper alone: ``ottla_client/zookeeper_consumer/consumer.py``

@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
-from ottla_cli import acl_rules
+from ottla_cli.acls import rules as acl_rules
 from ottla_client.errors import BrokerError
 from ottla_protocol.acls import SUPPORTED, AclFilter, AclOperation
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 import click
 from aiohttp import web
 
-from ottla_cli.group_lag import Look
-from ottla_cli.lag_history import buckets, read_by
-from ottla_cli.timefmt import now_ms
+from ottla_cli.groups.lag import Look
+from ottla_cli.groups.lag_history import buckets, read_by
+from ottla_cli.shared.timefmt import now_ms
 from ottla_client.simple_consumer import SimpleConsumer
 
 from ..rendering import View

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from aiohttp import web
 
-from ottla_cli import reset_plans
-from ottla_cli.admin_common import duration_in, known_partitions, partitions_in
-from ottla_cli.group_places import (
+from ottla_cli.groups import reset_plans
+from ottla_cli.groups.places import (
     Kept,
     as_description,
     check_stopped,
@@ -20,7 +19,8 @@ from ottla_cli.group_places import (
     places_of,
     set_places,
 )
-from ottla_cli.timefmt import now_ms
+from ottla_cli.shared.admin import duration_in, known_partitions, partitions_in
+from ottla_cli.shared.timefmt import now_ms
 from ottla_client.errors import ClientError
 from ottla_client.types import IN_ZOOKEEPER, TopicPartition
 from ottla_protocol.printable import shown_name

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
-from ottla_cli.doctor_checks import DEAD_LETTERS
-from ottla_cli.group_lag import total_lag
+from ottla_cli.cluster.doctor.checks import DEAD_LETTERS
+from ottla_cli.groups.lag import total_lag
 from ottla_client.errors import ClientError
 from ottla_client.types import OffsetSpec, TopicMetadata, TopicPartition
 from ottla_protocol.lag import unread

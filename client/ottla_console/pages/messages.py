@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from ottla_cli.timefmt import show_time
+from ottla_cli.shared.timefmt import show_time
 
 from ..decoding import FORMATS, PREVIEW, SHOWN_BYTES, Shown, clean, preview, show
 from ..message_form import LARGEST_OFFSET, form_in, format_named

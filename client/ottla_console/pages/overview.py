@@ -7,7 +7,7 @@ from collections import Counter
 
 from aiohttp import web
 
-from ottla_cli.cluster_state import KINDS
+from ottla_cli.cluster.state import KINDS
 
 from ..rendering import View
 from ..sessions import Session

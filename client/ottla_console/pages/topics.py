@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from ottla_cli.cluster_state import problem_of
+from ottla_cli.cluster.state import problem_of
 from ottla_client.errors import BrokerError
 from ottla_client.types import OffsetSpec, TopicPartition
 from ottla_protocol.errors import ErrorCode

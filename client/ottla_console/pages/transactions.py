@@ -7,8 +7,8 @@ from collections import Counter
 import click
 from aiohttp import web
 
-from ottla_cli.cluster_state import MOVES_UNKNOWN
-from ottla_cli.timefmt import now_ms
+from ottla_cli.cluster.state import MOVES_UNKNOWN
+from ottla_cli.shared.timefmt import now_ms
 from ottla_client.errors import ClientError
 from ottla_client.types import TopicPartition
 

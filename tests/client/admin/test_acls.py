@@ -10,9 +10,9 @@ import pytest
 from tests.cli.ottla_command import Ottla
 from tests.support.processes import BrokerProcess
 
-from ottla_cli.acl_rules import binding_of, explain
-from ottla_cli.security import gather
-from ottla_cli.security_probe import Prober
+from ottla_cli.acls.rules import binding_of, explain
+from ottla_cli.security.command import gather
+from ottla_cli.security.probe import Prober
 from ottla_client.admin import (
     AclBinding,
     AclEntry,

@@ -16,8 +16,8 @@ import pytest
 from rich.console import Console as RichConsole
 from tests.support.waiting import wait_for
 
-from ottla_cli.client_options import ClientOptions
-from ottla_cli.console import Console
+from ottla_cli.shared.client_options import ClientOptions
+from ottla_cli.shared.terminal import Console
 from ottla_pipeline.commands.running import run_job, summary
 from ottla_pipeline.landing import BatchDone, Landed
 from ottla_pipeline.progress import Bars, JobProgress, JsonLines, Lines, Step, count, duration

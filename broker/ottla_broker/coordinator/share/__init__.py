@@ -20,5 +20,6 @@ To change
   records: ``coordinator/share/state_shard.py``; from other brokers: ``cluster/share_state_transport.py``
   ``ShareStateTransport``, ``api_parts/share_state_requests.py`` ``serve``
 - what is known of share groups' deliveries: ``coordinator/share/tally.py`` ``DeliveryTally``, shown by
-  ``metrics/shares.py`` ``shares_page``; ``ottla cluster doctor`` asks by ``ottla_cli/broker_pages.py`` ``ask``
+  ``metrics/shares.py`` ``shares_page``; ``ottla cluster doctor`` asks by
+  ``ottla_cli/cluster/doctor/broker_pages.py`` ``ask``
 """
