@@ -109,7 +109,7 @@ def has_pip() -> bool:
 def run(command: list[str]) -> None:
     """Run a command, and print its latest line from time to time, all of them if it fails. Raises Failed."""
     began = time.monotonic()
-    lines = ["starting"]
+    lines = ["starting"]  # and what it prints
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
         reader = threading.Thread(target=lines.extend, args=(process.stdout,), daemon=True)
@@ -119,7 +119,7 @@ def run(command: list[str]) -> None:
             if reader.is_alive():
                 say(f"  {time.monotonic() - began:3.0f} s  {lines[-1].strip()[:100]}")
     if process.returncode:
-        print("".join(lines), end="", file=sys.stderr)
+        print("".join(lines[1:]), end="", file=sys.stderr)
         raise Failed(f"{Path(command[0]).name} failed with exit code {process.returncode}")
 
 
