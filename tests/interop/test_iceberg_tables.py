@@ -153,6 +153,7 @@ def test_deleted_rows_do_not_return(lake: Lake) -> None:
     wanted = [[n, "new" if n == 1 else f"n{n}"] for n in range(9) if n not in (0, 4)]
     assert lake.rows("id, name") == wanted
     assert compact(lake.landing.table, "iceberg").after == 1
+    assert lake.sql("SELECT count(*) FROM TABLE_.delete_files") == [[0]]
     assert lake.rows("id, name") == wanted
     lake.sql("DELETE FROM TABLE_ WHERE id = 8")
     lake.land(1)
@@ -196,6 +197,7 @@ def test_equality_deletes_of_icebergs_own_writers(lake: Lake) -> None:
     lake.land(1, name=lambda n: "c")
     check(*left, [12, "c"])
     assert compact(lake.landing.table, "iceberg").rewritten
+    assert lake.sql("SELECT count(*) FROM TABLE_.delete_files") == [[0]]
     check(*left, [12, "c"])
     assert lake.removed() == [(0, 3), (4, 5), (7, 9), (11, 12)]
     lake.sql("ALTER TABLE TABLE_ SET TBLPROPERTIES ('format-version'='3')")

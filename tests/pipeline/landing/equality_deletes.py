@@ -14,17 +14,16 @@ from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
     FileFormat,
-    ManifestContent,
     ManifestEntry,
     ManifestEntryStatus,
     ManifestFile,
-    ManifestWriterV2,
 )
 from pyiceberg.schema import Schema, prune_columns
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update.snapshot import _FastAppendFiles
-from pyiceberg.typedef import Record, TableVersion
-from pyiceberg.types import IntegerType, ListType, NestedField, StructType
+from pyiceberg.typedef import Record
+
+from ottla_pipeline.landing.tables.iceberg_rewrite import DeletesManifest
 
 
 def delete_equal(
@@ -47,10 +46,12 @@ def delete_equal(
     _commit(table, prune_columns(table.schema(), set(ids)), keys, spec_id, partition, metadata, new)
 
 
-def delete_at(table: Any, path: str, positions: Sequence[int]) -> None:
-    """Commit a position delete, in an unpartitioned table."""
+def delete_at(table: Any, path: str, positions: Sequence[int], partition: Sequence[Any] = ()) -> None:
+    """Commit a position delete."""
     rows = [{"file_path": path, "pos": one} for one in positions]
-    _commit(table, POSITIONAL_DELETE_SCHEMA, rows, None, (), {"content": DataFileContent.POSITION_DELETES})
+    _commit(
+        table, POSITIONAL_DELETE_SCHEMA, rows, None, partition, {"content": DataFileContent.POSITION_DELETES}
+    )
 
 
 def _commit(
@@ -93,33 +94,10 @@ class _Deletes(_FastAppendFiles):
 
     def _manifests(self) -> list[ManifestFile]:
         spec, out = self.spec(self.deletes.spec_id), self.new_manifest_output()
-        with _Manifest(spec, self.schema(), out, self._snapshot_id, self._compression) as writer:
+        with DeletesManifest(spec, self.schema(), out, self._snapshot_id, self._compression) as writer:
             writer.add(
                 ManifestEntry.from_args(
                     status=ManifestEntryStatus.ADDED, snapshot_id=self._snapshot_id, data_file=self.deletes
                 )
             )
         return [writer.to_manifest_file(), *super()._manifests()]
-
-
-class _Manifest(ManifestWriterV2):
-    def content(self) -> ManifestContent:
-        return ManifestContent.DELETES
-
-    @property
-    def _meta(self) -> dict[str, str]:
-        return {**super()._meta, "content": "deletes"}
-
-    def _with_partition(self, format_version: TableVersion) -> Schema:
-        """With ``equality_ids`` of 32 bits, as specified; those of 64 bits that pyiceberg has stop Java."""
-        ids = ListType(element_id=136, element_type=IntegerType(), element_required=True)
-        *fields, last = super()._with_partition(format_version).fields
-        kind = StructType(
-            *(
-                NestedField(one.field_id, one.name, ids, required=False)
-                if one.name == "equality_ids"
-                else one
-                for one in last.field_type.fields
-            )
-        )
-        return Schema(*fields, NestedField(last.field_id, last.name, kind, required=True))

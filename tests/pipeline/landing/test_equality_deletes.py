@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.manifest import FileFormat
+from pyiceberg.manifest import DataFileContent, FileFormat, ManifestContent
 from pyiceberg.types import LongType, StringType
 from tests.pipeline.landing.equality_deletes import delete_at, delete_equal
 from tests.pipeline.landing.rounds import produce, rows, run
@@ -56,10 +56,26 @@ class Lake:
         delete_equal(self.table, columns, keys, **where)
 
     def check(self, *offsets: int) -> None:
-        """These rows are left, before compaction and after it."""
+        """These rows are left, before compaction and after it; afterwards, deletes that apply to nothing are gone."""
         self.check_read(*offsets)
-        compact(self.landing.table, "iceberg")
+        done = compact(self.landing.table, "iceberg")
         self.check_read(*offsets)
+        if done.rewritten:
+            assert self.deletes() == self.applying()
+
+    def deletes(self) -> set[str]:
+        """The files of deletes that the table has."""
+        table = self.table
+        return {
+            entry.data_file.file_path
+            for one in table.current_snapshot().manifests(table.io)
+            if one.content == ManifestContent.DELETES
+            for entry in one.fetch_manifest_entry(table.io)
+        }
+
+    def applying(self) -> set[str]:
+        plan = iceberg_deletes.Plan(self.table)
+        return set(plan.deletes_of(plan.tasks))
 
     def check_read(self, *offsets: int) -> None:
         table = table_of(self.landing)
@@ -93,6 +109,30 @@ def test_rows_with_the_key_are_gone_and_later_ones_stay(lake: Lake) -> None:
     lake.delete(["id"], {"id": 8})
     lake.check(1, 6, 7)
     assert len(lake.table.scan().to_arrow()) == 3
+
+
+def test_compaction_drops_the_files_of_deletes_that_apply_to_nothing(lake: Lake) -> None:
+    """Those of a file that isn't joined stay, with the numbers that say to what they apply."""
+    lake.land({"id": 1, "p": "a"}, {"id": 1, "p": "b"}, {"id": 2, "p": "b"}, partition_by=("p",))
+    lake.land({"id": 3, "p": "a"})
+    for name in ("a", "b"):
+        lake.delete(["id"], {"id": 1}, partition=[name])
+    by_partition = {
+        one["partition"]["p"]: one["file_path"] for one in lake.table.inspect.data_files().to_pylist()
+    }
+    delete_at(lake.table, by_partition["b"], [1], partition=["b"])
+    assert len(lake.deletes()) == 3
+    lake.check(3)
+    assert len(lake.deletes()) == 2, "those of b, whose one file stays as it is"
+    summary = lake.table.current_snapshot().summary
+    assert (summary["removed-delete-files"], summary["removed-equality-deletes"]) == ("1", "1")
+    lake.land({"id": 1, "p": "b"})
+    lake.check(3, 4)
+    assert lake.deletes() == set()
+    lake.land({"id": 5, "p": "b"})
+    assert all(
+        one.content == ManifestContent.DATA for one in lake.table.current_snapshot().manifests(lake.table.io)
+    )
 
 
 def test_an_upsert(lake: Lake) -> None:
@@ -209,24 +249,45 @@ def test_fields_of_structs(lake: Lake) -> None:
     lake.check(3, 4)
 
 
-@pytest.mark.parametrize(
-    ("metadata", "error"),
-    [
-        (
-            {"equality_ids": [1, 99]},
-            r"it deletes rows by the fields \[1, 99\], which no schema of the table has",
-        ),
-        ({"file_format": FileFormat.AVRO}, "Unsupported file format: FileFormat.AVRO"),
-    ],
-)
-def test_what_cannot_be_read_is_named(lake: Lake, metadata: dict[str, Any], error: str) -> None:
-    """The first as after a clean-up of the table's metadata."""
+def test_what_cannot_be_read_is_named(lake: Lake) -> None:
+    """As after a clean-up of the table's metadata."""
     lake.land({"id": 1})
-    lake.delete(["id"], {"id": 1}, **metadata)
+    lake.delete(["id"], {"id": 1}, equality_ids=[1, 99])
     lake.land({"id": 2})
+    error = r"it deletes rows by the fields \[1, 99\], which no schema of the table has"
     for refused in (lambda: rows(lake.landing, "id"), lambda: compact(lake.landing.table, "iceberg")):
         with pytest.raises(LandingError, match=rf"default\.t: .*delete-.*\.parquet can't be read: {error}"):
             refused()
+
+
+@pytest.mark.parametrize("what", ["data", "deletes"])
+def test_files_in_avro_are_refused_before_anything_is_done(lake: Lake, what: str) -> None:
+    """Landing goes on; compaction would have joined the files of another partition before it ended."""
+    for _ in range(2):
+        lake.land({"id": 1, "p": "a"}, {"id": 1, "p": "b"}, partition_by=("p",))
+    if what == "deletes":
+        lake.delete(["id"], {"id": 1}, partition=["b"], file_format=FileFormat.AVRO)
+    else:
+        delete_equal(
+            lake.table,
+            ["id"],
+            [{"id": 9}],
+            partition=["b"],
+            content=DataFileContent.DATA,
+            file_format=FileFormat.AVRO,
+        )
+    lake.land({"id": 2, "p": "b"})
+    before = lake.table.current_snapshot().snapshot_id
+    for refused in (
+        lambda: audit(lake.landing.bootstrap_servers, table_of(lake.landing)),
+        lambda: compact(lake.landing.table, "iceberg"),
+    ):
+        with pytest.raises(
+            LandingError, match=r"default\.t: \S+/delete-\S+ can't be read, as it is in Avro"
+        ) as said:
+            refused()
+        assert "\n" not in str(said.value)
+    assert lake.table.current_snapshot().snapshot_id == before
 
 
 def while_joined(monkeypatch: pytest.MonkeyPatch, change: Callable[[], None]) -> list[str]:

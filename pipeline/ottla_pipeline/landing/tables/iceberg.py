@@ -31,7 +31,7 @@ from ottla_pipeline.landing.ledger import by_topic
 from ottla_pipeline.landing.schema import mapped, normalised
 from ottla_pipeline.landing.tables.base import VERSIONS, Busy, Commit, DataFile, Removal, Stale, State, Table
 from ottla_pipeline.landing.tables.iceberg_columns import cast, kept_mapping, physical, small, types_in
-from ottla_pipeline.landing.tables.iceberg_deletes import Plan, date_back, readable
+from ottla_pipeline.landing.tables.iceberg_deletes import Plan, readable
 from ottla_pipeline.landing.tables.iceberg_metrics import metrics
 from ottla_pipeline.landing.tables.iceberg_removals import Files, has_expired_parent, steps
 from ottla_pipeline.landing.tables.layout import Layout, PartitionField
@@ -224,7 +224,7 @@ class IcebergTable(Table):
         return [self._file(one, plan) for one in plan.tasks]
 
     def _deletes(self, commit: Commit) -> dict[str, str]:
-        """Without equality deletes that apply to rewritten files, too: see :meth:`_remove`."""
+        """Without equality deletes that apply to rewritten files, too: see :meth:`_rewrite`."""
         plan, version = self._plan(), self._version(commit)
         found = [self._file(one, plan, version) for one in plan.tasks]
         return {one.path: one.deletes for one in found}
@@ -242,6 +242,8 @@ class IcebergTable(Table):
     def batches(self, columns: Sequence[str], files: Sequence[DataFile]) -> Iterator[pa.RecordBatch]:
         chosen = {one.path for one in files}
         plan = self._plan()
+        # Of the whole table, so that nothing has been done when a compaction ends.
+        plan.check_formats(self.name)
         tasks = [one for one in plan.tasks if self._relative(one.file.file_path) in chosen]
         return self._rows(Files(tasks, plan), columns)
 
@@ -352,12 +354,14 @@ class IcebergTable(Table):
                     AssertDefaultSpecId.model_validate({"default-spec-id": spec_id}),
                 )
                 transaction._apply((), unchanged)
-                update = transaction.update_snapshot(snapshot_properties={_KEY: _summary(state)})
-                producer = update.overwrite() if commit.removed else update.fast_append()
+                properties = {_KEY: _summary(state)}
+                producer: Any = (
+                    self._rewrite(commit, transaction, properties)
+                    if commit.removed
+                    else transaction.update_snapshot(snapshot_properties=properties).fast_append()
+                )
                 for one in commit.files:
                     producer.append_data_file(self._added(one))
-                if commit.removed:
-                    self._remove(commit, producer)
                 producer.commit()
         except TypeError as error:
             raise LandingError(
@@ -365,15 +369,23 @@ class IcebergTable(Table):
                 "replace these: rewrite them by Spark first"
             ) from error
 
-    def _remove(self, commit: Commit, producer: Any) -> None:
+    def _rewrite(self, commit: Commit, transaction: Any, properties: dict[str, str]) -> Any:
         """If keys were deleted since the files were read, new ones are dated back, so that this applies to them."""
+        from ottla_pipeline.landing.tables.iceberg_rewrite import Rewrite
+
+        producer = Rewrite(transaction, self._open().io, properties)
         plan, version = self._plan(), self._version(commit)
         removed = {one.path for one in commit.removed}
-        tasks = [one for one in plan.tasks if self._relative(one.file.file_path) in removed]
+        tasks: list[Any] = []
+        left: list[Any] = []
+        for one in plan.tasks:
+            (tasks if self._relative(one.file.file_path) in removed else left).append(one)
         for one in tasks:
             producer.delete_data_file(one.file)
         if version is not None and any(plan.marks(one) != plan.marks(one, version) for one in tasks):
-            date_back(producer, version)
+            producer.dated, left = version, plan.tasks
+        producer.needed = plan.deletes_of(left)
+        return producer
 
     @contextmanager
     def _committing(self) -> Iterator[None]:

@@ -109,8 +109,18 @@ class Plan:
                 found.append(f"equality@{deletes.digest(of)}")
         return found
 
-    def deleted_by(self, tasks: Sequence[Any]) -> list[int]:
-        """The snapshots that added deletes which apply to some of these files."""
+    def check_formats(self, name: str) -> None:
+        """Raises LandingError, which names the table, for the first file in Avro, which pyiceberg can't read."""
+        deletes = [file for one in self._deletes.values() for _, _, file in one.found]
+        for file in (*deletes, *(file for one in self.tasks for file in (one.file, *one.delete_files))):
+            if file.file_format == "AVRO":
+                raise LandingError(
+                    f"{name}: {file.file_path} can't be read, as it is in Avro: let Spark "
+                    "rewrite the table's files as Parquet (rewrite_data_files with 'rewrite-all')"
+                )
+
+    def deletes_of(self, tasks: Sequence[Any]) -> list[str]:
+        """The paths of the deletes that apply to some of these files."""
         paths = [one.file_path for task in tasks for one in task.delete_files]
         oldest: dict[Scope, int] = {}
         for task in tasks:
@@ -120,7 +130,11 @@ class Plan:
         for scope, sequence in oldest.items():
             deletes = self._deletes.get(scope, _Deletes())
             paths += [path for _, path, _ in deletes.found[deletes.between(sequence).start :]]
-        return list(dict.fromkeys(self._origins[one] for one in paths))
+        return paths
+
+    def deleted_by(self, tasks: Sequence[Any]) -> list[int]:
+        """The snapshots that added these deletes."""
+        return list(dict.fromkeys(self._origins[one] for one in self.deletes_of(tasks)))
 
     def remaining(
         self, name: str, tasks: Sequence[Any], positions: dict[str, Any]
@@ -181,24 +195,6 @@ class Plan:
             if len(keys):
                 found.append(_Keys(columns, keys))
         return found
-
-
-def date_back(producer: Any, sequence: int) -> None:
-    """Give the new data files of a pyiceberg snapshot this data sequence number: deletes after it apply to them."""
-    make = producer.new_manifest_writer
-
-    def new_manifest_writer(spec: Any) -> Any:
-        writer = make(spec)
-        add = writer.add
-
-        def add_dated(entry: Any) -> Any:
-            entry.sequence_number = sequence
-            return add(entry)
-
-        writer.add = add_dated
-        return writer
-
-    producer.new_manifest_writer = new_manifest_writer
 
 
 @contextmanager
