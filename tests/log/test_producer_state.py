@@ -287,6 +287,21 @@ def test_a_batch_replaces_one_of_an_aborted_transaction_that_its_producer_has_no
     assert again.producers.producers[7].last_sequence == 6
 
 
+@pytest.mark.parametrize("commit", [False, True])
+def test_a_restart_forgets_no_abort(open_log: OpenLog, commit: bool) -> None:
+    """The snapshot has the last batch, and the index of aborted transactions whether it was aborted."""
+    log = open_log()
+    write_in_transaction(log, 0)
+    end_transaction(log, commit=not commit)
+    write_in_transaction(log, 1, 2)
+    end_transaction(log, commit=commit)
+    log.close()
+    again = open_log(clean=True, recovery_point=log.log_end_offset)
+    # The batch of the next transaction has the sequence numbers of an aborted one, and the same size.
+    assert write_in_transaction(again, 1, 2).duplicate == commit
+    assert write_in_transaction(again, 1, 2).duplicate
+
+
 class Heard:
     """What a log's producers make of requests, at times that the test sets."""
 

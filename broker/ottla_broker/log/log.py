@@ -173,6 +173,7 @@ class Log:
         self.log_end_offset = loaded.log_end_offset
         self._segments = SegmentList(self.environment, self.path, loaded.segments)
         self.reader = LogReader(self, self._segments)
+        self.producers.was_aborted = self.reader.was_aborted
         self.unflushed = Unflushed(
             self,
             self._segments,

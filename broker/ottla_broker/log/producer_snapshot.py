@@ -44,8 +44,8 @@ class SentBatch(NamedTuple):
     first_offset: int
     last_offset: int
     timestamp: int
-    aborted: bool = False
-    """Whether it belongs to the last transaction, which was aborted."""
+    aborted: bool | None = False
+    """Whether it belongs to the last transaction, which was aborted; None if only the index of those knows."""
 
 
 @dataclass(slots=True, eq=False)
@@ -102,6 +102,6 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry]:
         entry = ProducerEntry(producer_id, epoch, coordinator_epoch, timestamp, txn_first_offset)
         if offset >= 0:
             first = (sequence - delta) & SEQUENCE_MASK
-            entry.batches.append(SentBatch(first, sequence, offset - delta, offset, timestamp))
+            entry.batches.append(SentBatch(first, sequence, offset - delta, offset, timestamp, None))
         entries.append(entry)
     return entries

@@ -77,6 +77,10 @@ def read_marker(header: BatchHeader, batch: memoryview) -> ControlRecord | None:
     return decode_control(records[0]) if records else None
 
 
+def _none_aborted(producer_id: int, offset: int) -> bool:
+    return False
+
+
 class ProducerStates:
     """All producers of one partition, and the snapshots in its folder.
 
@@ -87,6 +91,7 @@ class ProducerStates:
         end_offset: the state covers all batches below it.
         snapshots: offsets of the snapshot files, ascending.
         monotonic: the time; before any connection until the log is open.
+        was_aborted: whether a producer's records at an offset were aborted. A snapshot doesn't say it.
         heard: the connections of transactional producers.
         heard_markers: the connections of the coordinators that end their transactions.
     """
@@ -106,6 +111,7 @@ class ProducerStates:
         "snapshots",
         "unstable",
         "verifications",
+        "was_aborted",
     )
 
     def __init__(self, environment: LogEnvironment, folder: str, name: str) -> None:
@@ -120,6 +126,7 @@ class ProducerStates:
         self.last_snapshot = 0
         self.snapshots: list[int] = []
         self.monotonic: Callable[[], float] = no_time
+        self.was_aborted: Callable[[int, int], bool] = _none_aborted
         self.heard = HeardSenders(name, "producer")
         self.heard_markers = HeardSenders(name, "coordinator")
         # With this number of producers, forgetting some is tried again.
@@ -201,7 +208,7 @@ class ProducerStates:
 
         Raises KafkaError: INVALID_PRODUCER_EPOCH for a producer that has been replaced,
         OUT_OF_ORDER_SEQUENCE_NUMBER for a gap, INVALID_TXN_STATE for a plain batch inside a transaction, or one that
-        may not begin a transaction.
+        may not begin a transaction; KAFKA_STORAGE_ERROR.
         """
         entry = self.producers.get(header.producer_id)
         epoch, sequence = header.producer_epoch, header.base_sequence
@@ -216,8 +223,11 @@ class ProducerStates:
         batches = entry.batches
         replaces = False
         if from_client and epoch == entry.epoch:
-            for batch in batches:
+            for at, batch in enumerate(batches):
                 if batch.first_sequence == sequence:
+                    if batch.aborted is None:
+                        aborted = self.was_aborted(header.producer_id, batch.first_offset)
+                        batch = batches[at] = batch._replace(aborted=aborted)
                     if batch.aborted and batches[-1].aborted:
                         replaces = True
                     elif batch.last_sequence == last_sequence:

@@ -170,12 +170,9 @@ class LogReader:
         There may be some that only later batches belong to. The search ends soon after ``limit`` of them. Raises
         KafkaError: KAFKA_STORAGE_ERROR.
         """
-        aborting = self._aborting
-        if aborting is not None and not aborting:
+        if self._aborting is not None and not self._aborting:
             return []
         try:
-            if aborting is None:
-                aborting = self._aborting = [each for each in self._segments.all if each.txn_index.count]
             at = self._segments.index_of(offset)
             segments = self._segments.all
             while segments[at].file is not found.file:
@@ -188,18 +185,39 @@ class LogReader:
                 end = min(segments[at + 1].base_offset, max_offset)
             else:
                 end = max_offset
-            result: list[AbortedTransaction] = []
-            first = bisect_left(aborting, segment.base_offset, key=_base_offset)
-            for each in aborting[first:]:
-                entries, is_complete = each.txn_index.overlapping(offset, end, limit - len(result))
-                result += entries
-                if is_complete:
-                    break
-            return result
+            return self._aborted(segment, offset, end, limit)
         except CorruptFileError as error:
             raise self._error(error) from error
         except OSError as error:
             raise self._log.storage_error("aborted transactions could not be read", error) from error
+
+    def was_aborted(self, producer_id: int, offset: int) -> bool:
+        """Whether the producer's records at ``offset`` belong to an aborted transaction.
+
+        Raises KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        try:
+            segment = self._segments.all[self._segments.index_of(offset)]
+            found = self._aborted(segment, offset, offset + 1, sys.maxsize)
+        except CorruptFileError as error:
+            raise self._error(error) from error
+        except OSError as error:
+            raise self._log.storage_error("aborted transactions could not be read", error) from error
+        return any(each.producer_id == producer_id and each.first_offset <= offset for each in found)
+
+    def _aborted(self, segment: LogSegment, offset: int, end: int, limit: int) -> list[AbortedTransaction]:
+        """The aborted transactions from ``offset``, which is in ``segment``, to below ``end``. Raises OSError."""
+        aborting = self._aborting
+        if aborting is None:
+            aborting = self._aborting = [each for each in self._segments.all if each.txn_index.count]
+        result: list[AbortedTransaction] = []
+        first = bisect_left(aborting, segment.base_offset, key=_base_offset)
+        for each in aborting[first:]:
+            entries, is_complete = each.txn_index.overlapping(offset, end, limit - len(result))
+            result += entries
+            if is_complete:
+                break
+        return result
 
     def bytes_between(self, start: int, end: int) -> int:
         """About how many bytes of batches lie from ``start`` to before ``end``. Raises KafkaError."""
