@@ -14,7 +14,12 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from ottla_client.errors import RecordTooLargeError, RequestTimeoutError
+from ottla_client.errors import (
+    ClosedError,
+    ConnectionLostError,
+    RecordTooLargeError,
+    RequestTimeoutError,
+)
 
 from ..shared.admin import plural
 from ..shared.ending import TIDY_SECONDS
@@ -71,6 +76,9 @@ class ProduceRun:
         self._bytes = 0
         self._invalid = 0
         self._failed = 0
+        self._may_have_arrived = False
+        """Whether some of the failed records may be in the log all the same."""
+        self._sent_to = ""
 
     async def run(self, client_options: dict[str, Any], parser: Parser, files: Sequence[str]) -> None:
         """Send everything. Exits with 1 if an invalid line stopped it or a delivery failed."""
@@ -163,11 +171,16 @@ class ProduceRun:
     async def _send(self, producer: Producer, records: Records) -> None:
         self._cut(records)
         try:
-            delivery = await self._send_batch(producer, records)
-        except RecordTooLargeError:
-            self._take_out_large(records)
-            delivery = await self._send_batch(producer, records)
+            try:
+                delivery = await self._send_batch(producer, records)
+            except RecordTooLargeError:
+                self._take_out_large(records)
+                delivery = await self._send_batch(producer, records)
+        except asyncio.CancelledError:
+            self._fail(records, range(len(records)), ClosedError("Ctrl-C ended the wait to send it"))
+            raise
         self._open.append((delivery, records))
+        self._sent_to = f"{records.file}:{records.lines[-1]}"
         await self._wait_for_deliveries(_DELIVERIES)
         if self._failed and self._on_error == "stop":
             raise StopError
@@ -225,20 +238,22 @@ class ProduceRun:
                 self._partitions.setdefault(part.partition, _Extent()).add(part.base_offset, part.count)
             self._bytes += sum(map(len, filter(None, records.values)))
             for indices, reason in failed:
+                self._bytes -= sum(len(records.values[index] or b"") for index in indices)
                 self._fail(records, indices, reason)
             if any(not isinstance(reason, RecordTooLargeError) for _, reason in failed):
                 # These records aren't the cause, so the next ones would fail as well.
                 self._on_error = "stop"
 
     def _fail(self, records: Records, indices: Sequence[int], reason: Exception) -> None:
-        """Report records that were not delivered."""
+        """Report records that were not delivered, or whose delivery nobody knows of."""
+        outcome = "not delivered"
+        if isinstance(reason, (ClosedError, RequestTimeoutError, ConnectionLostError)):
+            self._may_have_arrived = True
+            outcome = "not acknowledged"
         for index in indices:
             value = records.values[index] or b""
-            self._bytes -= len(value)
             self._failed += 1
-            failed = ParseFailure(
-                records.file, records.lines[index], f"not delivered: {one_line(reason)}", value
-            )
+            failed = ParseFailure(records.file, records.lines[index], f"{outcome}: {one_line(reason)}", value)
             self._keep(failed)
             if self._failed <= _TOLD:
                 self._console.note(str(failed))
@@ -306,7 +321,8 @@ class ProduceRun:
             where = "" if self._rejects is None else f", written to {self._rejects.name}"
             self._console.note(plural(self._invalid, "invalid line") + where)
         if self._failed:
-            self._console.note(f"{plural(self._failed, 'record')} not delivered")
+            outcome = "not acknowledged, but may have arrived" if self._may_have_arrived else "not delivered"
+            self._console.note(f"{plural(self._failed, 'record')} {outcome}")
         self._note_end(interrupted=interrupted)
 
     def _more(self) -> dict[str, Any]:
@@ -316,7 +332,8 @@ class ProduceRun:
     def _note_end(self, *, interrupted: bool) -> None:
         """The last lines of the summary, on standard error."""
         if interrupted and not self._failed:
-            self._console.note("Interrupted; all records read before that were sent.")
+            sent = f" after {self._sent_to}; nothing behind it" if self._sent_to else "; nothing"
+            self._console.note(f"Interrupted{sent} was sent.")
 
 
 def _taken(error: BaseException) -> BaseException:

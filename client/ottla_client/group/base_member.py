@@ -105,7 +105,7 @@ class BaseMember(ABC):
                 if not limit.expired():
                     raise
                 _log.warning(
-                    "group %s: the rebalance callback did not finish before the deadline", self.group_id
+                    "group %s: giving up its partitions took too long, and was left unfinished", self.group_id
                 )
             self.assignment = frozenset()
 
