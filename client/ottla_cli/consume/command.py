@@ -188,8 +188,9 @@ async def consume(
 ) -> None:
     """Print the records of TOPICs from the beginning, then new ones as they arrive.
 
-    Ctrl-C ends the command. With --group, it commits exactly up to where it has read and written. With --share, it
-    accepts exactly the records that were written, and releases the others that it has.
+    Ctrl-C ends the command. With --group, it commits up to where it has read and written; records that it was
+    amid writing to a reader that is stuck come again. With --share, it accepts exactly the records that were
+    written, and releases the others that it has.
 
     \b
     ottla consume flights                          all records, then new ones
