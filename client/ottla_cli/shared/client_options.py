@@ -159,7 +159,7 @@ class ClientOptions:
             click.echo(f"{start}the command decides on {names[name]}: {decided[names[name]]}", err=True)
         if others:
             click.echo(
-                f"{start}other clients have these options: {', '.join(map(printable, others))}", err=True
+                f"{start}this client has no such options: {', '.join(map(printable, others))}", err=True
             )
         if unused:
             listed = ", ".join(map(printable, unused))

@@ -405,13 +405,13 @@ def test_options_of_other_clients_in_a_file_are_ignored_with_a_line(
     tls = b"security.protocol=SSL\nssl.keymanager.algorithm=x\n"
     assert "acks" in of_file(tmp_path, others + b"acks=1" + login)
     assert capsys.readouterr().err == (
-        "ottla: --command-config: ignored, because other clients have these options:"
+        "ottla: --command-config: ignored, because this client has no such options:"
         " key.serializer, my.own.key, retries\n"
         "ottla: --command-config: ignored, because security.protocol is PLAINTEXT:"
         " sasl.jaas.config, sasl.kerberos.service.name, ssl.truststore.location\n"
     )
     assert of_file(tmp_path, tls)["security_protocol"] == "SSL"
-    assert capsys.readouterr().err.endswith("other clients have these options: ssl.keymanager.algorithm\n")
+    assert capsys.readouterr().err.endswith("this client has no such options: ssl.keymanager.algorithm\n")
 
 
 def _names_of_librdkafka() -> set[str]:
