@@ -265,6 +265,7 @@ async def test_members_in_java_and_python_share_a_group(old: Old, topic: str, no
                 topic, zookeeper_connect=old.cluster.connect, group_id=group, **PATIENCE
             ) as other:
                 other_reading = asyncio.create_task(read(other))
+                await asyncio.sleep(0)  # it begins before the consumer is closed
                 await until(lambda: shares() == [1, 1, 2], "three shares")
             await other_reading
             await until(lambda: shares() == [2, 2], "two shares again")

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import numpy as np
 
+from ottla_protocol.properties import PropertiesError, parse_properties
+
 from .aborted import Aborted
 
 if TYPE_CHECKING:
@@ -162,12 +164,10 @@ class Folder:
 
 def _properties(path: str) -> dict[str, str]:
     try:
-        with open(path, encoding="utf-8") as file:
-            lines = file.read(65536).splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        with open(path, "rb") as file:
+            return parse_properties(file.read(65536), path)
+    except (OSError, PropertiesError) as error:
         raise NotHere(f"{path} can't be read on this machine: {error}") from None
-    pairs = (line.partition("=") for line in lines if not line.startswith("#"))
-    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _offsets(names: set[str], suffix: str) -> tuple[int, ...]:
