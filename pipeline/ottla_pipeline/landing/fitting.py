@@ -23,6 +23,8 @@ _LONGEST: Final = 255
 """Most bytes of a folder's name."""
 _DAYS: Final = (-719_162, 2_932_896)
 """The years 1 to 9999, in days since 1970: not all readers know others in a folder's name."""
+_NAMED_BY_DATES: Final = frozenset({"identity", "day", "hour"})
+"""The transforms of dates and times whose folders are named by a date."""
 
 
 class Fitting:
@@ -81,9 +83,10 @@ def _unplaceable(table: pa.Table, layout: Layout) -> dict[int, str]:
     """Rows with a value that no folder can be named by, and why."""
     found: dict[int, str] = {}
     for one in layout.partitions:
-        column = transformed(one.transform, table.column(one.source))
-        if pa.types.is_date(column.type) and not layout.keeps_partition_columns:
-            days = column.cast(pa.int32())
+        source = table.column(one.source)
+        column = transformed(one.transform, source)
+        if pa.types.is_temporal(source.type) and one.transform in _NAMED_BY_DATES:
+            days = _days(source).cast(pa.int32())
             beyond = pc.or_(pc.less(days, _DAYS[0]), pc.greater(days, _DAYS[1]))
             why = "not all readers know a partition of a date outside the years 1 to 9999"
             found |= dict.fromkeys(_rows(beyond), f"{one.source}: {why}")

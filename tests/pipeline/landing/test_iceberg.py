@@ -18,6 +18,7 @@ from pyarrow import fs as pafs
 from tests.pipeline.landing.rounds import Run, produce, rows, run
 from tests.support.processes import BrokerProcess
 
+from ottla_client.sync import Producer
 from ottla_pipeline.audit import audit
 from ottla_pipeline.commands import pipeline
 from ottla_pipeline.landing import Landing, compact, land
@@ -229,6 +230,25 @@ def test_empty_texts_in_partitions(landing: Landing, topic: str, tmp_path: Path)
         assert rows(job, "id", "p") == [(1, "" if form == "iceberg" else None), (2, None), (3, "x")]
     assert {one.name for one in (tmp_path / "parquet").glob("p=*")} == {"p=__HIVE_DEFAULT_PARTITION__", "p=x"}
     assert pairs(landing, "_offset", "p") == [(0, ""), (1, None), (2, "x")]
+
+
+@pytest.mark.parametrize("transform", ["identity", "day", "hour", "month", "year", "bucket[4]"])
+def test_times_that_no_folder_can_be_named_by_are_dead_letters(
+    landing: Landing, topic: str, tmp_path: Path, transform: str
+) -> None:
+    """The others land. pyiceberg, which is to name the folder, knows the years 1 to 9999."""
+    landing = replace(landing, dead_letters=f"table:{tmp_path / 'dead'}")
+    run(landing)
+    with opened(landing).update_spec() as update:
+        update.add_field("_timestamp", transform, "part")
+    # The last one has microseconds for milliseconds.
+    times = [0, 253_402_300_799_999, 253_402_300_800_000, 1_796_000_000_000_000]
+    with Producer(landing.bootstrap_servers) as producer:
+        producer.send_batch(topic, [b"{}"] * len(times), timestamps_ms=times).result()
+    done = run(landing)
+    assert done is not None
+    dead = 2 if transform in ("identity", "day", "hour") else 0
+    assert (done.rows, done.dead_letters) == (len(times) - dead, dead)
 
 
 def test_the_tables_own_partitioning_is_used(landing: Landing, topic: str) -> None:
