@@ -154,7 +154,7 @@ def test_indexes(tmp_path: Path) -> None:
 def test_producer_snapshot() -> None:
     producer = ProducerEntry(7, 0)
     producer.last_timestamp = TIME_MS + 5
-    producer.batches.append(SentBatch(10, 11, 42, 43, TIME_MS + 5))
+    producer.batches.append(SentBatch(10, 11, 42, 43, TIME_MS + 5, None))
     assert encode_snapshot([producer]) == EXAMPLES["snapshot"]
     (found,) = decode_snapshot(EXAMPLES["snapshot"])
     assert found.batches == producer.batches
