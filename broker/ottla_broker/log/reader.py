@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from functools import partial
 from operator import attrgetter
 from typing import Final, Protocol, TypeAlias, TypeVar
@@ -172,7 +173,7 @@ class LogReader:
         """
         if self._aborting is not None and not self._aborting:
             return []
-        try:
+        with self._reading_aborted():
             at = self._segments.index_of(offset)
             segments = self._segments.all
             while segments[at].file is not found.file:
@@ -186,24 +187,26 @@ class LogReader:
             else:
                 end = max_offset
             return self._aborted(segment, offset, end, limit)
-        except CorruptFileError as error:
-            raise self._error(error) from error
-        except OSError as error:
-            raise self._log.storage_error("aborted transactions could not be read", error) from error
 
     def was_aborted(self, producer_id: int, offset: int) -> bool:
         """Whether the producer's records at ``offset`` belong to an aborted transaction.
 
         Raises KafkaError: KAFKA_STORAGE_ERROR.
         """
-        try:
+        with self._reading_aborted():
             segment = self._segments.all[self._segments.index_of(offset)]
             found = self._aborted(segment, offset, offset + 1, sys.maxsize)
+        return any(each.producer_id == producer_id and each.first_offset <= offset for each in found)
+
+    @contextmanager
+    def _reading_aborted(self) -> Iterator[None]:
+        """Raises KafkaError, KAFKA_STORAGE_ERROR, where an index can't be read."""
+        try:
+            yield
         except CorruptFileError as error:
             raise self._error(error) from error
         except OSError as error:
             raise self._log.storage_error("aborted transactions could not be read", error) from error
-        return any(each.producer_id == producer_id and each.first_offset <= offset for each in found)
 
     def _aborted(self, segment: LogSegment, offset: int, end: int, limit: int) -> list[AbortedTransaction]:
         """The aborted transactions from ``offset``, which is in ``segment``, to below ``end``. Raises OSError."""
