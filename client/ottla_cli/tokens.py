@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
@@ -12,7 +14,13 @@ from .shared.admin import admin_of, none_of
 from .shared.terminal import Console, options
 from .shared.timefmt import show_time
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 _HMAC = click.argument("hmac")
+
+
+def _period(help: str) -> Callable[[F], F]:
+    return click.option("--period-ms", type=click.IntRange(min=0), default=None, metavar="MS", help=help)
 
 
 @click.group()
@@ -57,13 +65,7 @@ async def create(
 
 @tokens.command(short_help="Give a token more time.")
 @_HMAC
-@click.option(
-    "--period-ms",
-    type=click.IntRange(min=0),
-    default=None,
-    metavar="MS",
-    help="Let it last this long from now; by default the brokers' delegation.token.expiry.time.ms.",
-)
+@_period("Let it last this long from now; by default the brokers' delegation.token.expiry.time.ms.")
 @options
 async def renew(console: Console, hmac: str, period_ms: int | None) -> None:
     """Give the token with this HMAC more time, but no more than its longest lifetime.
@@ -79,13 +81,7 @@ async def renew(console: Console, hmac: str, period_ms: int | None) -> None:
 
 @tokens.command(short_help="End a token.")
 @_HMAC
-@click.option(
-    "--period-ms",
-    type=click.IntRange(min=0),
-    default=None,
-    metavar="MS",
-    help="End it after this time from now; by default at once.",
-)
+@_period("End it after this time from now; by default at once.")
 @options
 async def expire(console: Console, hmac: str, period_ms: int | None) -> None:
     """End the token with this HMAC, at once or later. Open connections stay until its end as it was.
